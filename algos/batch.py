@@ -1,0 +1,271 @@
+"""RolloutBatch: the tables of rollouts, turns and tokens that every scheme works on."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from algos.segments import BoolArray, FloatArray, IntArray, Segments
+
+LEVELS = ("prompt", "task", "environment", "batch")
+"""Levels over which rollouts can share a statistic, from narrow to wide."""
+
+
+@dataclass(frozen=True, eq=False)
+class RolloutBatch:
+    """N rollouts, M turns, L token slots per turn.
+
+    Attributes:
+        returns: (N,) float64 undiscounted return; NaN where it could not be scored.
+        prompt, environment, task: (N,) ids, integers or strings. Prompt ids are read within their
+            environment.
+        valid: (N,) False for rollouts that take no part in statistics and loss.
+        turn_rollout: (M,) row of the turn's rollout; a rollout's turns are in order of appearance.
+        turn_reward: (M,) reward delivered at the turn.
+        token_mask: (M, L) which token slots count.
+        components: (N, K) reward components, or None.
+        information_gain: (M,) or None.
+        state_key: (M,) key of the state in which the message was written, or None.
+        value: (M,) the critic's value of that state, or None.
+        final_value: (N,) the critic's value where the rollout was truncated, 0 where it
+            terminated, or None.
+        max_tokens: largest number of tokens a rollout can have; the divisor of the ``constant``
+            aggregation where the scheme does not give one.
+    """
+
+    returns: FloatArray
+    prompt: npt.NDArray[Any]
+    environment: npt.NDArray[Any]
+    task: npt.NDArray[Any]
+    valid: BoolArray
+    turn_rollout: IntArray
+    turn_reward: FloatArray
+    token_mask: BoolArray
+    components: FloatArray | None = None
+    information_gain: FloatArray | None = None
+    state_key: npt.NDArray[Any] | None = None
+    value: FloatArray | None = None
+    final_value: FloatArray | None = None
+    max_tokens: int = 1
+
+    @classmethod
+    def from_arrays(
+        cls,
+        returns: npt.ArrayLike,
+        prompt: npt.ArrayLike,
+        environment: npt.ArrayLike | None = None,
+        task: npt.ArrayLike | None = None,
+        components: npt.ArrayLike | None = None,
+        valid: npt.ArrayLike | None = None,
+        turn_rollout: npt.ArrayLike | None = None,
+        turn_reward: npt.ArrayLike | None = None,
+        information_gain: npt.ArrayLike | None = None,
+        state_key: npt.ArrayLike | None = None,
+        token_mask: npt.ArrayLike | None = None,
+        value: npt.ArrayLike | None = None,
+        final_value: npt.ArrayLike | None = None,
+        max_tokens: int = 1,
+    ) -> RolloutBatch:
+        """Build a batch from your own rollouts.
+
+        Args:
+            returns: (N,) return of each rollout; None or NaN means that it could not be scored.
+            prompt: (N,) ids of the groups, integers or strings, in any order.
+            environment: (N,) ids; default: one environment.
+            task: (N,) ids; default: one task.
+            components: (N, K) reward components.
+            valid: (N,) bool; False leaves a rollout out of statistics and loss.
+            turn_rollout: (M,) row (0 to N - 1) of each turn's rollout; default: one turn each.
+            turn_reward: (M,) default: the return at the rollout's last turn.
+            information_gain: (M,) gain of each turn.
+            state_key: (M,) integers or strings.
+            token_mask: (M, L) bool; default: one token per turn.
+            value: (M,) critic values, for schemes with a critic.
+            final_value: (N,) critic values after truncated rollouts.
+            max_tokens: see the class.
+
+        Raises:
+            ValueError: if a column has the wrong shape or type, or a return is infinite.
+        """
+        scored = _floats("returns", returns)
+        n = _length("returns", scored)
+        owner = _turn_owner(turn_rollout, n)
+        m = len(owner)
+        mask = np.ones((m, 1), np.bool_) if token_mask is None else _bools("token_mask", token_mask, 2, m)
+        batch = cls(
+            returns=scored,
+            prompt=_ids("prompt", prompt, n),
+            environment=_ids("environment", np.zeros(n, np.int64) if environment is None else environment, n),
+            task=_ids("task", np.zeros(n, np.int64) if task is None else task, n),
+            valid=np.ones(n, np.bool_) if valid is None else _bools("valid", valid, 1, n),
+            turn_rollout=owner,
+            turn_reward=_last_turn(owner, scored)
+            if turn_reward is None
+            else _column("turn_reward", turn_reward, m),
+            token_mask=mask,
+            components=None if components is None else _column("components", components, n, ndim=2),
+            information_gain=None
+            if information_gain is None
+            else _column("information_gain", information_gain, m),
+            state_key=None if state_key is None else _ids("state_key", state_key, m),
+            value=None if value is None else _column("value", value, m),
+            final_value=None if final_value is None else _column("final_value", final_value, n),
+            max_tokens=max_tokens,
+        )
+        batch.check_returns()
+        return batch
+
+    def check_returns(self) -> None:
+        """Raise on infinite returns; warn of groups that could not be scored at all.
+
+        Raises:
+            ValueError: if a return is infinite; names its group.
+        """
+        infinite = np.isinf(self.returns)
+        if infinite.any():
+            group = self.prompt[np.flatnonzero(infinite)[0]]
+            raise ValueError(
+                f"returns: the group prompt={group!r} has an infinite return; returns must be finite."
+            )
+        if np.isnan(self.returns).any():
+            groups = self.level("prompt")
+            silent = groups.sum(np.ones(len(self))) == groups.sum(np.isnan(self.returns).astype(np.float64))
+            if silent.any():
+                names = self.prompt[[int(np.flatnonzero(groups.ids == g)[0]) for g in np.flatnonzero(silent)]]
+                warnings.warn(
+                    f"returns: no rollout of the groups prompt={names.tolist()!r} could be scored; "
+                    "they take no part in statistics and loss.",
+                    stacklevel=3,
+                )
+
+    def __len__(self) -> int:
+        """N, the number of rollouts."""
+        return len(self.returns)
+
+    @property
+    def n_turns(self) -> int:
+        """M, the number of turns."""
+        return len(self.turn_rollout)
+
+    @functools.cached_property
+    def counted(self) -> BoolArray:
+        """(N,) rollouts that take part in statistics and loss: valid, and with a return."""
+        return self.valid & ~np.isnan(self.returns)
+
+    @functools.cached_property
+    def outcome(self) -> FloatArray:
+        """(N,) returns, with 0 in place of those that do not count."""
+        return np.where(self.counted, self.returns, 0.0)
+
+    @functools.cached_property
+    def tokens_per_turn(self) -> IntArray:
+        """(M,) counted token slots."""
+        return self.token_mask.sum(axis=1)
+
+    @functools.cached_property
+    def tokens_per_rollout(self) -> FloatArray:
+        """(N,) counted token slots, as floats because they serve as weights."""
+        return np.bincount(self.turn_rollout, weights=self.tokens_per_turn, minlength=len(self))
+
+    @functools.cached_property
+    def turns_per_rollout(self) -> IntArray:
+        """(N,) number of turns."""
+        return np.bincount(self.turn_rollout, minlength=len(self))
+
+    @functools.cached_property
+    def turn_index(self) -> IntArray:
+        """(M,) position of the turn within its rollout, from 0."""
+        order = np.argsort(self.turn_rollout, kind="stable")
+        first = np.cumsum(self.turns_per_rollout) - self.turns_per_rollout
+        index = np.empty(self.n_turns, dtype=np.int64)
+        index[order] = np.arange(self.n_turns) - first[self.turn_rollout[order]]
+        return index
+
+    def level(self, name: str) -> Segments:
+        """Return the partition of the rollouts at one of ``LEVELS``."""
+        return self._levels[name]
+
+    @functools.cached_property
+    def _levels(self) -> dict[str, Segments]:
+        return {
+            "prompt": Segments.by(self.environment, self.prompt),
+            "task": Segments.by(self.environment, self.task),
+            "environment": Segments.by(self.environment),
+            "batch": Segments(np.zeros(len(self), np.int64), 1),
+        }
+
+    @functools.cached_property
+    def dead(self) -> BoolArray:
+        """(N,) rollouts of groups whose counted returns are all equal: no signal."""
+        groups = self.level("prompt")
+        return groups.constant(self.outcome, self.counted)[groups.ids]
+
+
+def _floats(name: str, values: npt.ArrayLike) -> FloatArray:
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be numbers, None or NaN: {error}.") from None
+
+
+def _length(name: str, values: npt.NDArray[Any]) -> int:
+    if values.ndim != 1 or not len(values):
+        raise ValueError(
+            f"{name} has shape {values.shape}; it must have shape (N,) with one entry per rollout, N >= 1."
+        )
+    return len(values)
+
+
+def _column(name: str, values: npt.ArrayLike, n: int, ndim: int = 1) -> FloatArray:
+    array = _floats(name, values)
+    if array.ndim != ndim or len(array) != n:
+        raise ValueError(f"{name} has shape {array.shape}; it must have {n} rows and {ndim} dimension(s).")
+    return array
+
+
+def _ids(name: str, values: npt.ArrayLike, n: int) -> npt.NDArray[Any]:
+    array = np.asarray(values)
+    if array.shape != (n,) or array.dtype.kind not in "iuUSb":
+        raise ValueError(
+            f"{name} has shape {array.shape} and type {array.dtype}; it must be {n} integers or strings."
+        )
+    return array
+
+
+def _bools(name: str, values: npt.ArrayLike, ndim: int, n: int) -> BoolArray:
+    array = np.asarray(values)
+    if array.ndim != ndim or len(array) != n or not np.isin(array, (0, 1)).all():
+        raise ValueError(
+            f"{name} has shape {array.shape} and type {array.dtype}; it must be {n} rows of True or False "
+            f"in {ndim} dimension(s)."
+        )
+    return array.astype(np.bool_)
+
+
+def _turn_owner(turn_rollout: npt.ArrayLike | None, n: int) -> IntArray:
+    if turn_rollout is None:
+        return np.arange(n)
+    owner = np.asarray(turn_rollout)
+    if (
+        owner.ndim != 1
+        or owner.dtype.kind not in "iu"
+        or (len(owner) and not 0 <= owner.min() <= owner.max() < n)
+    ):
+        raise ValueError(
+            f"turn_rollout must be integers of shape (M,) in [0, {n - 1}], the rows of the rollouts."
+        )
+    return owner.astype(np.int64)
+
+
+def _last_turn(owner: IntArray, returns: FloatArray) -> FloatArray:
+    reward = np.zeros(len(owner))
+    last = np.full(len(returns), -1)
+    last[owner] = np.arange(len(owner))
+    present = last >= 0
+    reward[last[present]] = returns[present]
+    return reward

@@ -1,0 +1,447 @@
+"""GroupPPO: PPO over group rollouts, critic-free unless the scheme asks for a critic.
+
+One update: draw prompts, write ``group_size`` rollouts of each, turn rewards into advantages by
+the scheme, and take a few epochs of minibatches on the scheme's loss.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
+from stable_baselines3.common.utils import configure_logger
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+
+from agentic_gym.knobs import check_integer
+from algos.advantages import advantages
+from algos.collector import Trajectories, collect
+from algos.diagnostics import group_metrics, rollout_metrics
+from algos.policies import MessagePolicy
+from algos.progress import TurnProgress
+from algos.rows import Rows, ScalarRows, VectorRows, make_rows
+from algos.sampling import UniformPrompts
+from algos.scheme import SchemeLike, make_scheme
+from algos.surrogates.aggregation import token_weights
+from algos.surrogates.forms import token_losses
+from algos.surrogates.loss import loss_metrics
+from algos.update import UpdateTensors
+
+SILENT_UPDATES = 10
+
+
+class GroupPPO(BaseAlgorithm):
+    """Group-rollout PPO with one composable scheme for credit and loss.
+
+    Args:
+        policy: ``"MessagePolicy"`` or a subclass of ``MessagePolicy``.
+        env: an id, a Gymnasium Env or VectorEnv, or an SB3 VecEnv, with Discrete or MultiDiscrete
+            actions. Where the environment does not know prompts, reset seeds are the prompts.
+        scheme: a recipe name, a ``Scheme``, or a recipe with overrides, see ``make_scheme``.
+        n_prompts: groups per update.
+        group_size: rollouts per group; at least 2 if the scheme compares within groups.
+        n_epochs: passes over the update's rollouts.
+        n_minibatches: optimiser steps per pass; minibatches are cut in rollouts.
+        learning_rate: a number or an SB3 schedule.
+        max_grad_norm: the gradient's norm is clipped to this, > 0; None does not clip.
+        ent_coef: weight of an entropy bonus, >= 0.
+        vf_coef: weight of the critic's squared error, for schemes with a critic.
+        staleness: rollouts are written by the policy of this many updates ago.
+        diagnostics_interval: every how many updates the gradient share of each environment is
+            computed (it costs one backward pass per environment); 0 never.
+        env_kwargs: arguments of the environment, where ``env`` is an id.
+        policy_kwargs: arguments of the policy, for example ``{"net_arch": [64, 64]}``.
+        stats_window_size, tensorboard_log, verbose: as in SB3.
+        device: ``"cpu"`` or ``"auto"``; rollouts and updates share memory, so it is the CPU.
+        seed: seed of the weights, of the prompts and of the samples. The global generators of
+            NumPy, Python and torch are not touched.
+        _init_setup_model: as in SB3.
+
+    Raises:
+        ValueError: if a value, or a combination, is not allowed.
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"MessagePolicy": MessagePolicy}
+    policy: MessagePolicy
+
+    def __init__(
+        self,
+        policy: str | type[MessagePolicy],
+        env: Any,
+        scheme: SchemeLike = "grpo",
+        n_prompts: int = 16,
+        group_size: int = 8,
+        n_epochs: int = 4,
+        n_minibatches: int = 4,
+        learning_rate: float | Schedule = 1e-3,
+        max_grad_norm: float | None = 1.0,
+        ent_coef: float = 0.0,
+        vf_coef: float = 0.5,
+        staleness: int = 0,
+        diagnostics_interval: int = 10,
+        env_kwargs: Mapping[str, Any] | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        verbose: int = 0,
+        device: str | torch.device = "auto",
+        seed: int | None = None,
+        _init_setup_model: bool = True,
+    ) -> None:
+        """See the class docstring."""
+        if str(device) not in ("auto", "cpu"):
+            raise ValueError(f"device={device!r} is not allowed: it must be 'cpu' or 'auto'.")
+        super().__init__(
+            policy=policy, env=None, learning_rate=learning_rate, policy_kwargs=policy_kwargs,
+            stats_window_size=stats_window_size, tensorboard_log=tensorboard_log, verbose=verbose,
+            device="cpu", support_multi_env=True, seed=seed,
+        )  # fmt: skip
+        self.scheme = make_scheme(scheme)
+        self.n_prompts = check_integer("n_prompts", n_prompts, 1, 2**20)
+        self.group_size = check_integer("group_size", group_size, 1, 2**20)
+        self.n_epochs = check_integer("n_epochs", n_epochs, 1, 10_000)
+        self.n_minibatches = check_integer(
+            "n_minibatches", n_minibatches, 1, self.n_prompts * self.group_size
+        )
+        self.max_grad_norm = _positive_or_none("max_grad_norm", max_grad_norm)
+        self.ent_coef = _non_negative("ent_coef", ent_coef)
+        self.vf_coef = _non_negative("vf_coef", vf_coef)
+        self.staleness = check_integer("staleness", staleness, 0, 1000)
+        self.diagnostics_interval = check_integer("diagnostics_interval", diagnostics_interval, 0, 10**9)
+        self._check_groups()
+        self._rows: Rows | None = None
+        self._random = np.random.default_rng(seed)
+        self._prompts: UniformPrompts | None = None
+        self._past: deque[npt.NDArray[np.float32]] = deque(maxlen=self.staleness + 1)
+        self._had_signal = False
+        self._skipped_steps = 0
+        self._action_seed = int(self._random.integers(2**31))
+        if env is not None:
+            self._use(make_rows(env, self.n_prompts * self.group_size, env_kwargs))
+        if _init_setup_model and env is not None:
+            self._setup_model()
+
+    def _check_groups(self) -> None:
+        compares = "prompt" in (self.scheme.baseline, self.scheme.scale) and self.scheme.singleton == "zero"
+        if compares and self.group_size < 2:
+            raise ValueError(
+                f"group_size={self.group_size} is not allowed with this scheme: it compares rollouts of one "
+                "prompt, so groups need at least 2."
+            )
+
+    def _use(self, rows: Rows) -> None:
+        self._rows = rows
+        self.observation_space, self.action_space = rows.observation_space, rows.action_space
+        self.n_envs = rows.n
+        self._grammar = rows.grammar
+        self.env = None
+
+    def _setup_model(self) -> None:
+        self._setup_lr_schedule()
+        self.policy = self.policy_class(  # type: ignore[assignment]
+            self.observation_space, self.action_space, self.lr_schedule,
+            **{
+                "grammar": self._grammar, "critic": self.scheme.needs_critic, "init_seed": self._action_seed,
+                **self.policy_kwargs,
+            },
+        )  # fmt: skip
+
+    # Environments.
+
+    @property
+    def rows(self) -> Rows:
+        """The training rows.
+
+        Raises:
+            ValueError: if the model was loaded without an environment.
+        """
+        if self._rows is None:
+            raise ValueError("This model has no environment: give one with set_env() or load(path, env=...).")
+        return self._rows
+
+    def set_env(self, env: Any, force_reset: bool = True) -> None:
+        """Train on another environment with the same spaces.
+
+        Raises:
+            ValueError: if its spaces differ.
+        """
+        rows = make_rows(env, self.n_prompts * self.group_size)
+        for name in ("observation_space", "action_space"):
+            if getattr(rows, name) != getattr(self, name):
+                raise ValueError(
+                    f"env has {name}={getattr(rows, name)}; the model has {getattr(self, name)}."
+                )
+        self._use(rows)
+        self._prompts = None
+
+    def get_env(self) -> VecEnv | None:
+        """Return an SB3 VecEnv of the same kind as the training rows (for callbacks and evaluation)."""
+        if self.env is None and isinstance(self._rows, VectorRows):
+            from agentic_gym.sb3 import AgenticVecEnv
+
+            base: Any = self._rows.env.unwrapped
+            self.env = AgenticVecEnv(1, **base.arguments)
+        elif self.env is None and isinstance(self._rows, ScalarRows):
+            cell = self._rows.cells[0]
+            self.env = DummyVecEnv([lambda: cell])
+        return self.env
+
+    # Training.
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int | None = 1,
+        tb_log_name: str = "GroupPPO",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Train until at least ``total_timesteps`` turns have been taken (whole updates).
+
+        Args:
+            total_timesteps: turns, all rows together.
+            callback: SB3 callback(s); ``on_step`` is called once per tick of all rows.
+            log_interval: updates between dumps of the logger; None never dumps.
+            tb_log_name: name of the TensorBoard run.
+            reset_num_timesteps: start counting from 0.
+            progress_bar: show turns and time left.
+
+        Returns:
+            The model.
+        """
+        check_integer("total_timesteps", total_timesteps, 1, 2**62)
+        total = self._start(total_timesteps, reset_num_timesteps, tb_log_name)
+        hooks = self._init_callback(callback)
+        hooks.on_training_start(locals(), globals())
+        with TurnProgress(total - self.num_timesteps, enabled=progress_bar) as progress:
+            while self.num_timesteps < total:
+                data = self.collect_rollouts(hooks, progress)
+                if data is None:
+                    break
+                self._update_current_progress_remaining(self.num_timesteps, total)
+                self.train(data)
+                if log_interval is not None and self._n_updates % log_interval == 0:
+                    self.dump_logs()
+        hooks.on_training_end()
+        return self
+
+    def _start(self, total_timesteps: int, reset: bool, tb_log_name: str) -> int:
+        self.start_time = time.time_ns()
+        self.rows  # noqa: B018  raises if there is no environment
+        if reset or self.ep_info_buffer is None:
+            self.ep_info_buffer = deque(maxlen=self._stats_window_size)
+            self.ep_success_buffer = deque(maxlen=self._stats_window_size)
+        if reset:
+            self.num_timesteps = 0
+        self._num_timesteps_at_start = self.num_timesteps
+        self._total_timesteps = self.num_timesteps + total_timesteps
+        if not self._custom_logger:
+            self._logger = configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset)
+        return self._total_timesteps
+
+    def collect_rollouts(self, callback: BaseCallback, progress: TurnProgress) -> Trajectories | None:
+        """Write one group of rollouts per prompt; None if the callback stopped the training."""
+        rows = self.rows
+        if self._prompts is None:
+            self._prompts = UniformPrompts(rows.num_prompts, rows.prompt_cycle, self._random)
+        prompt = np.repeat(self._prompts.draw(self.n_prompts), self.group_size)
+        rollout = self._random.integers(2**63 - 1, size=len(prompt))
+
+        def on_tick(turns: int) -> bool:
+            self.num_timesteps += turns
+            progress.advance(turns)
+            return bool(callback.on_step())
+
+        callback.on_rollout_start()
+        current = self._go_stale()
+        try:
+            data = collect(rows, self.policy, prompt, rollout, self._random, on_tick=on_tick)
+        finally:
+            self._come_back(current)
+        if data is not None:
+            callback.update_locals(locals())
+            callback.on_rollout_end()
+            self._record(rollout_metrics(data, rows.environment_names))
+        return data
+
+    def _go_stale(self) -> npt.NDArray[np.float32] | None:
+        """Put the parameters of ``staleness`` updates ago in place; return the current ones."""
+        if self.staleness == 0:
+            return None
+        flat = self.policy.flat_parameters.numpy()
+        self._past.append(flat.copy())
+        current = self._past[-1]
+        flat[:] = self._past[0]
+        return current
+
+    def _come_back(self, current: npt.NDArray[np.float32] | None) -> None:
+        if current is not None:
+            self.policy.flat_parameters.numpy()[:] = current
+
+    def train(self, data: Trajectories) -> None:
+        """Take ``n_epochs * n_minibatches`` optimiser steps on the scheme's loss."""
+        self._update_learning_rate(self.policy.optimizer)
+        credit = advantages(self.scheme, data.batch)
+        self._watch_signal(credit)
+        self._record(group_metrics(data, credit, self.rows.environment_names))
+        tensors = UpdateTensors.build(
+            self.policy, self.scheme, data, credit, token_weights(self.scheme, data.batch)
+        )
+        if self.diagnostics_interval and self._n_updates % self.diagnostics_interval == 0:
+            self._record(self._gradient_shares(tensors, data))
+        metrics: list[dict[str, float]] = []
+        losses = []
+        for epoch in range(self.n_epochs):
+            shuffled = tensors.shuffled(self._random)
+            for minibatch in shuffled.minibatches(self.n_minibatches):
+                loss, ratio, log_ratio, advantage = self._loss(minibatch)
+                self._step(loss)
+                losses.append(loss.detach())
+                if epoch == self.n_epochs - 1:
+                    metrics.append(loss_metrics(self.scheme, ratio, log_ratio, advantage))
+        self._n_updates += 1
+        self._record({f"train/{name}": float(np.mean([m[name] for m in metrics])) for name in metrics[0]})
+        self.logger.record("train/loss", float(torch.stack(losses).mean()))
+        self.logger.record("train/skipped_steps", self._skipped_steps)
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+
+    def _loss(self, part: UpdateTensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return a minibatch's loss, times the number of minibatches, and what the metrics need."""
+        log_prob, every = self.policy.log_probs(
+            part.features, part.columns, part.blocked, part.previous, part.position
+        )
+        losses, ratio = token_losses(self.scheme, log_prob, part.old_log_prob, part.advantage)
+        loss = (part.weights * losses).sum() * self.n_minibatches
+        if self.ent_coef:
+            plogp = torch.where(part.blocked == 0, every.exp() * every, torch.zeros_like(every)).sum(-1)
+            loss = loss + self.ent_coef * (part.weights * plogp).sum() * self.n_minibatches
+        if part.value_target is not None:
+            assert self.policy.critic is not None
+            error = self.policy.critic(part.features).squeeze(-1) - part.value_target
+            loss = loss + self.vf_coef * (error**2).mean()
+        with torch.no_grad():
+            kept = part.weights > 0
+            log_ratio = (log_prob - part.old_log_prob)[kept]
+            return loss, ratio.detach()[kept], log_ratio, part.advantage.expand_as(ratio)[kept]
+
+    def _step(self, loss: torch.Tensor) -> None:
+        """One optimiser step; a gradient that is not finite is skipped and counted."""
+        flat = self.policy.flat_parameters
+        assert flat.grad is not None
+        flat.grad.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = torch.linalg.vector_norm(flat.grad)
+        if not bool(torch.isfinite(norm)):
+            self._skipped_steps += 1
+            return
+        if self.max_grad_norm is not None:
+            flat.grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+        self.policy.optimizer.step()
+
+    def _gradient_shares(self, tensors: UpdateTensors, data: Trajectories) -> dict[str, float]:
+        """Norm of each environment's part of the first gradient, as shares of their sum."""
+        names = self.rows.environment_names
+        if len(names) < 2:
+            return {}
+        flat = self.policy.flat_parameters
+        assert flat.grad is not None
+        norms = []
+        for index in range(len(names)):
+            turns = np.flatnonzero(data.batch.environment[data.batch.turn_rollout] == index)
+            flat.grad.zero_()
+            if len(turns):
+                part = tensors.take(torch.from_numpy(turns)).without_critic()
+                self._loss(part)[0].backward()  # type: ignore[no-untyped-call]
+            norms.append(float(torch.linalg.vector_norm(flat.grad)))
+        total = sum(norms) or 1.0
+        return {f"train/gradient_share/{name}": norm / total for name, norm in zip(names, norms, strict=True)}
+
+    def _watch_signal(self, credit: npt.NDArray[np.float64]) -> None:
+        """Warn once if training begins without signal; later on silence may mean that all is solved."""
+        self._had_signal = self._had_signal or bool(np.any(credit))
+        if not self._had_signal and self._n_updates == SILENT_UPDATES - 1:
+            warnings.warn(
+                f"no learning signal: all advantages of the first {SILENT_UPDATES} updates are zero. "
+                "The returns of every group are all equal.",
+                stacklevel=2,
+            )
+
+    # Logging and saving.
+
+    def _record(self, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self.logger.record(name, value)
+
+    def dump_logs(self) -> None:
+        """Write what was recorded since the last dump."""
+        elapsed = max((time.time_ns() - self.start_time) / 1e9, 1e-9)
+        self.logger.record("time/iterations", self._n_updates, exclude="tensorboard")
+        self.logger.record("time/fps", int((self.num_timesteps - self._num_timesteps_at_start) / elapsed))
+        self.logger.record("time/time_elapsed", int(elapsed), exclude="tensorboard")
+        self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
+        self.logger.dump(step=self.num_timesteps)
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_rows"]
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        return ["policy", "policy.optimizer"], []
+
+    @classmethod
+    def load(  # type: ignore[override]
+        cls,
+        path: Any,
+        env: Any = None,
+        device: str | torch.device = "auto",
+        custom_objects: dict[str, Any] | None = None,
+        print_system_info: bool = False,
+        force_reset: bool = True,
+        **kwargs: Any,
+    ) -> Self:
+        """Load a model; with ``env`` it can go on training exactly where it was.
+
+        Args:
+            path: what ``save`` wrote.
+            env: as for the constructor; None suffices for ``predict``.
+            device: ``"cpu"`` or ``"auto"``.
+            custom_objects: as in SB3.
+            print_system_info: as in SB3.
+            force_reset: as in SB3; rollouts always start from resets.
+            **kwargs: attributes to change.
+        """
+        model = super().load(
+            path, env=None, device="cpu" if str(device) == "auto" else device,
+            custom_objects=custom_objects, print_system_info=print_system_info, **kwargs,
+        )  # fmt: skip
+        if env is not None:
+            prompts = model._prompts
+            model.set_env(env)
+            model._prompts = prompts
+        return model
+
+
+def _positive_or_none(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not value > 0:  # type: ignore[operator]
+        raise ValueError(f"{name}={value!r} is not allowed: it must be a number > 0, or None.")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _non_negative(name: str, value: object) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value < math.inf:  # type: ignore[operator]
+        raise ValueError(f"{name}={value!r} is not allowed: it must be a finite number >= 0.")
+    return float(value)  # type: ignore[arg-type]

@@ -1,0 +1,252 @@
+"""Rows: environments that run side by side, each started from a prompt.
+
+The collector's view of an environment. Three kinds are supported: the batch engine (any vector
+environment with ``metadata["group_contract"]``), scalar Gymnasium environments, and the
+environments inside an SB3 VecEnv. Where an environment does not know prompts, its reset seed is
+the prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from stable_baselines3.common.vec_env import VecEnv
+
+IntArray = npt.NDArray[np.int64]
+SEED_PROMPTS = 2**31 - 1
+"""Where the seed is the prompt, this many prompts can be told apart."""
+
+
+class Tick(NamedTuple):
+    """One turn of k rows: observations, rewards, flags and what ``info`` says, rows first."""
+
+    observation: Any
+    reward: npt.NDArray[np.float64]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    info: dict[str, npt.NDArray[Any]]
+
+
+class Rows(Protocol):
+    """What the collector needs."""
+
+    n: int
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+    grammar: Any
+    num_prompts: int
+    prompt_cycle: int
+    max_tokens: int
+    environment_names: tuple[str, ...]
+
+    def reset(
+        self, prompt: IntArray, rollout: IntArray, split: str
+    ) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
+        """Start k <= n rollouts in the first k rows; return observations and info."""
+
+    def step(self, active: IntArray, action: IntArray) -> Tick:
+        """Step the rows ``active`` with their actions (k, L)."""
+
+
+class VectorRows:
+    """Rows of the batch engine: a vector environment with the group contract, autoreset disabled."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        """See the class docstring."""
+        if env.metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
+            raise ValueError(
+                "env: a vector environment must have autoreset disabled; make it with autoreset_mode='Disabled'."
+            )
+        self.env = env
+        self.n = env.num_envs
+        self.observation_space = env.single_observation_space
+        self.action_space = env.single_action_space
+        base: Any = env.unwrapped
+        self.grammar = base.grammar
+        self.num_prompts = int(base.num_prompts)
+        self.prompt_cycle = int(base.prompt_cycle)
+        self.max_tokens = int(base.max_tokens)
+        self.environment_names = tuple(base.environment_names)
+
+    def reset(
+        self, prompt: IntArray, rollout: IntArray, split: str
+    ) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
+        """Start k rollouts; the rows behind them start too but are not stepped."""
+        k = len(prompt)
+        everyone = np.arange(self.n) % k
+        options = {"prompt": prompt[everyone], "rollout": rollout[everyone], "split": split}
+        observation, info = self.env.reset(options=options)
+        return observation[:k], {
+            name: values[:k] for name, values in info.items() if not name.startswith("_")
+        }
+
+    def step(self, active: IntArray, action: IntArray) -> Tick:
+        """Rows that are not active have ended, and stand still."""
+        messages = np.zeros((self.n, action.shape[1]), dtype=np.int64)
+        messages[active] = action
+        observation, reward, terminated, truncated, info = self.env.step(messages)
+        return Tick(
+            observation[active], reward[active], terminated[active], truncated[active],
+            {name: values[active] for name, values in info.items() if not name.startswith("_")},
+        )  # fmt: skip
+
+
+class ScalarRows:
+    """Rows of scalar environments, stepped one by one, only while their rollout runs."""
+
+    def __init__(self, cells: Sequence[Any]) -> None:
+        """Take environments with Gymnasium's scalar ``reset`` and ``step``."""
+        self.cells = list(cells)
+        self.n = len(self.cells)
+        first = self.cells[0]
+        self.observation_space, self.action_space = first.observation_space, first.action_space
+        self.knows_prompts = bool(first.metadata.get("group_contract"))
+        self.grammar = _attribute(first, "grammar", None)
+        self.num_prompts = int(_attribute(first, "num_prompts", SEED_PROMPTS))
+        self.prompt_cycle = int(_attribute(first, "prompt_cycle", 1))
+        self.max_tokens = int(_attribute(first, "max_tokens", _episode_tokens(first)))
+        self.environment_names = tuple(_attribute(first, "environment_names", ("environment",)))
+        self._discrete = isinstance(self.action_space, gymnasium.spaces.Discrete)
+
+    def reset(
+        self, prompt: IntArray, rollout: IntArray, split: str
+    ) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
+        """Reset the first k cells; without prompts the seed is the prompt, and splits use other seeds."""
+        results = []
+        for cell, p, r in zip(self.cells, prompt, rollout, strict=False):
+            if self.knows_prompts:
+                results.append(cell.reset(options={"prompt": int(p), "rollout": int(r), "split": split}))
+            else:
+                results.append(cell.reset(seed=int(p) if split == "train" else SEED_PROMPTS - 1 - int(p)))
+        observations, infos = zip(*results, strict=True)
+        info = _stack_infos(infos)
+        # Explicit identity also where the environment has none.
+        info.setdefault("prompt", np.asarray(prompt))
+        return _stack(self.observation_space, observations), info
+
+    def step(self, active: IntArray, action: IntArray) -> Tick:
+        """Step the active cells."""
+        taken = [int(a[0]) if self._discrete else a for a in action]
+        results = [self.cells[row].step(a) for row, a in zip(active, taken, strict=True)]
+        observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
+        return Tick(
+            _stack(self.observation_space, observations), np.array(rewards, dtype=np.float64),
+            np.array(terminated, dtype=np.bool_), np.array(truncated, dtype=np.bool_), _stack_infos(infos),
+        )  # fmt: skip
+
+
+class _VecEnvCell:
+    """One environment inside an SB3 VecEnv, reached without the VecEnv's autoreset."""
+
+    def __init__(self, env: VecEnv, index: int) -> None:
+        self._env, self._index = env, index
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.metadata = env.get_attr("metadata", index)[0]
+
+    def reset(self, **arguments: Any) -> Any:
+        return self._env.env_method("reset", indices=self._index, **arguments)[0]
+
+    def step(self, action: Any) -> Any:
+        return self._env.env_method("step", action, indices=self._index)[0]
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        return self._env.get_attr(name, self._index)[0]
+
+
+def make_rows(env: Any, n_rows: int, env_kwargs: Mapping[str, Any] | None = None) -> Rows:
+    """Build rows from whatever a user has.
+
+    Args:
+        env: an id, a Gymnasium Env or VectorEnv, or an SB3 VecEnv.
+        n_rows: how many rows are wanted. Where ``env`` can be made again from its spec, exactly as
+            many are made; otherwise its own rows are used, in several waves if they are fewer.
+        env_kwargs: arguments for an id.
+
+    Raises:
+        TypeError: if ``env`` is none of these.
+        ValueError: if a vector environment cannot start groups.
+    """
+    if env_kwargs and not isinstance(env, str):
+        raise ValueError(f"env_kwargs={dict(env_kwargs)!r} are only allowed where env is an id.")
+    if isinstance(env, str):
+        return _rows_of_spec(_spec(env), n_rows, dict(env_kwargs or {}))
+    if isinstance(env, VecEnv):
+        engine = getattr(env, "engine", None)
+        if engine is not None:
+            return VectorRows(engine.clone(n_rows, autoreset_mode=AutoresetMode.DISABLED))
+        return ScalarRows([_VecEnvCell(env, index) for index in range(env.num_envs)])
+    if isinstance(env, SyncVectorEnv):
+        return ScalarRows(env.envs)
+    if isinstance(env, VectorEnv):
+        if not env.metadata.get("group_contract"):
+            raise ValueError(
+                f"env={env} cannot start a row from a prompt or seed of its own; give its id or a scalar env instead."
+            )
+        if hasattr(env, "clone"):
+            return VectorRows(env.clone(n_rows, autoreset_mode=AutoresetMode.DISABLED))
+        return VectorRows(env)
+    if isinstance(env, gymnasium.Env):
+        if env.spec is not None and not env.spec.additional_wrappers:
+            return _rows_of_spec(env.spec, n_rows, {})
+        return ScalarRows([env])
+    raise TypeError(
+        f"env={env!r} is not allowed: give an id, a Gymnasium Env or VectorEnv, or an SB3 VecEnv."
+    )
+
+
+def _spec(env_id: str) -> Any:
+    module, separator, name = env_id.partition(":")
+    if separator:
+        __import__(module)
+    else:
+        name = env_id
+    if name.startswith("agentic_gym/"):
+        import agentic_gym  # noqa: F401  registers the ids
+    return gymnasium.spec(name)
+
+
+def _rows_of_spec(spec: Any, n_rows: int, arguments: dict[str, Any]) -> Rows:
+    if spec.vector_entry_point is not None:
+        knows_prompts = str(spec.vector_entry_point).startswith("agentic_gym.")
+        if knows_prompts:
+            return VectorRows(
+                gymnasium.make_vec(spec, num_envs=n_rows, autoreset_mode="Disabled", **arguments)
+            )
+    return ScalarRows([gymnasium.make(spec, **arguments) for _ in range(n_rows)])
+
+
+def _attribute(env: Any, name: str, default: Any) -> Any:
+    try:
+        return env.get_wrapper_attr(name)
+    except AttributeError:
+        return default
+
+
+def _episode_tokens(env: Any) -> int:
+    """Tokens of the longest episode by the environment's spec; 1 where it states no limit."""
+    limit = getattr(_attribute(env, "spec", None), "max_episode_steps", None)
+    return (limit or 1) * int(np.prod(env.action_space.shape, dtype=np.int64))
+
+
+def _stack(space: gymnasium.Space[Any], observations: Sequence[Any]) -> Any:
+    if isinstance(space, gymnasium.spaces.Dict):
+        return {name: np.stack([o[name] for o in observations]) for name in space.spaces}
+    return np.stack([np.asarray(o) for o in observations])
+
+
+KEPT = (
+    "environment", "task", "prompt", "score", "is_success", "reward_components", "reward_valid",
+    "state_key", "ground_truth",
+)  # fmt: skip
+"""What the trainer reads of ``info``, where it is there."""
+
+
+def _stack_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
+    return {
+        name: np.stack([np.asarray(i[name]) for i in infos]) for name in KEPT if all(name in i for i in infos)
+    }

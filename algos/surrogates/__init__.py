@@ -1,0 +1,5 @@
+"""Losses: ratio, bounds, surrogate form and aggregation, in torch."""
+
+from algos.surrogates.loss import policy_loss
+
+__all__ = ["policy_loss"]

@@ -1,0 +1,1 @@
+"""Experiments that compare credit schemes, and the statistics that judge them."""

@@ -1,0 +1,278 @@
+"""Command line of the benchmarks: ``python -m benchmarks run NAME``, ``status``, ``table``, ``list``."""
+
+import os
+
+# Workers get this from the runner. With one job the training happens in this process, whose
+# BLAS reads it when NumPy is imported, that is on the next lines.
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+import json
+import math
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import aggregate, experiments, runner, store
+from benchmarks.experiment import BenchmarkError, Experiment, Phase, RunConfig, run_id
+from benchmarks.statistics import Interval
+
+Name = tyro.conf.Positional[str]
+Scores = dict[str, dict[str, Interval]]
+
+
+def run(
+    name: Name,
+    quick: bool = False,
+    jobs: int = -1,
+    shard: str = "1/1",
+    backend: Literal["loky", "ray"] = "loky",
+    address: str | None = None,
+    phase: Literal["all", "tune", "report"] = "all",
+    root: Path = store.RESULTS,
+) -> int:
+    """Train what is missing of an experiment, choose learning rates, gather the results.
+
+    Args:
+        name: Name of the experiment, see `list`.
+        quick: Run the small version.
+        jobs: Number of processes, -1 for one per core.
+        shard: Run part I of N, as I/N; all parts of `tune` must be done before `report`.
+        backend: `ray` runs on a Ray cluster and needs the extra `cluster`.
+        address: Address of the Ray cluster.
+        phase: `tune` chooses the learning rates, `report` is what figures show.
+        root: Folder of all results.
+    """
+    experiment = experiments.load(name, quick)
+    phases: tuple[Phase, ...] = ("tune", "report") if phase == "all" else (phase,)
+    failures: list[runner.Failure] = []
+    for step in phases:
+        rates = _choose_rates(experiment, root) if step == "report" else None
+        summary = runner.run(
+            experiment, step, _train, jobs, root, _parse_shard(shard), backend, address, learning_rates=rates
+        )
+        _say(f"{experiment.name} {step}: {summary.trained} trained, {summary.skipped} already finished")
+        failures.extend(summary.failures)
+        if failures:
+            break  # A failed tuning run leaves a hole in the grid.
+    store.gather(experiment, root)
+    _report_failures(failures)
+    return 1 if failures else 0
+
+
+def status(name: Name, quick: bool = False, root: Path = store.RESULTS) -> int:
+    """Show how many runs of an experiment are finished, by scheme and regime.
+
+    Args:
+        name: Name of the experiment, see `list`.
+        quick: Look at the small version.
+        root: Folder of all results.
+    """
+    experiment = experiments.load(name, quick)
+    rows = store.gather(experiment, root)
+    known = set(rows["run_id"].to_pylist())
+    configs = experiment.runs("tune")
+    try:
+        configs += experiment.runs("report", aggregate.choose_learning_rates(experiment, rows))
+    except BenchmarkError:
+        _say("The reported runs are not known yet: they follow from the tuning runs.")
+    regimes = [regime.name for regime in experiment.regimes]
+    table = Table("phase", "scheme", *regimes, title=f"{experiment.name}: finished runs")
+    for phase, scheme in dict.fromkeys((config.phase, config.scheme) for config in configs):
+        cells = [
+            [
+                run_id(c) in known
+                for c in configs
+                if (c.phase, c.scheme, c.regime.name) == (phase, scheme, regime)
+            ]
+            for regime in regimes
+        ]
+        table.add_row(phase, scheme, *[f"{sum(cell)}/{len(cell)}" for cell in cells])
+    _show(table)
+    ids = {run_id(config) for config in configs}
+    _say(f"{len(ids & known)} done, {len(ids - known)} missing")
+    return 0
+
+
+def table(
+    name: Name,
+    quick: bool = False,
+    regime: str | None = None,
+    final: bool = False,
+    as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    root: Path = store.RESULTS,
+) -> int:
+    """Show the scores of schemes by environment: mean over seeds with 95 % bootstrap intervals.
+
+    Scores are 0 for a random policy and 1 for the expert, and a mean over the evaluation
+    points after the start of training (the area under the learning curve).
+
+    Args:
+        name: Name of the experiment, see `list`.
+        quick: Look at the small version.
+        regime: Name of the regime; by default the one with the largest axis value.
+        final: Take the last evaluation point only.
+        as_json: Print JSON.
+        root: Folder of all results.
+    """
+    experiment = experiments.load(name, quick)
+    regimes = {entry.name: entry for entry in experiment.regimes}
+    chosen = regime or max(experiment.regimes, key=lambda entry: entry.axis_value).name
+    if chosen not in regimes:
+        raise BenchmarkError(f"'regime' must be one of {list(regimes)}. Got {chosen!r} instead.")
+    scores = aggregate.run_scores(aggregate.current(experiment, store.gather(experiment, root)))
+    summary = aggregate.summarise(scores, chosen, final)
+    runs = Counter(run["scheme"] for run in scores.to_pylist() if run["regime"] == chosen)
+    if as_json:
+        print(json.dumps(_document(experiment, chosen, final, summary, runs), indent=2, allow_nan=False))
+    else:
+        _show(_scheme_table(experiment, chosen, final, summary, runs))
+    return 0
+
+
+def list_experiments() -> int:
+    """List the experiments and the questions they ask."""
+    rows = Table("experiment", "question", "axis", "runs")
+    for name in experiments.names():
+        experiment = experiments.load(name)
+        runs = len(experiment.runs("tune")) + len(experiment.regimes) * len(experiment.schemes) * len(
+            experiment.seeds
+        )
+        rows.add_row(name, experiment.question, experiment.axis, str(runs))
+    _show(rows)
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: What follows ``python -m benchmarks``; None reads it from the process.
+
+    Returns:
+        Exit status: 0, 1 if runs failed, 2 if the request cannot be met, 130 if interrupted.
+    """
+    commands: dict[str, Callable[..., int]] = {
+        "run": run,
+        "status": status,
+        "table": table,
+        "list": list_experiments,
+    }
+    try:
+        status_code: int = tyro.extras.subcommand_cli_from_dict(
+            commands,
+            prog="python -m benchmarks",
+            description="Train credit schemes, resume, and compare them.",
+            args=arguments,
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )
+    except BenchmarkError as error:
+        _say(str(error))
+        return 2
+    except KeyboardInterrupt as stop:
+        _say(f"interrupted: {stop}")
+        return 130
+    return status_code
+
+
+def _train(config: RunConfig) -> Sequence[store.Row]:
+    """Import the trainer where it is used: the parent of the workers does without torch."""
+    from benchmarks.training import train
+
+    return train(config)
+
+
+def _report_failures(failures: Sequence[runner.Failure]) -> None:
+    """Show every failed run, but an error that many share only once."""
+    runs: dict[str, list[str]] = {}
+    for failure in failures:
+        runs.setdefault(failure.error, []).append(failure.run_id)
+    for error, ids in runs.items():
+        _say("\nfailed: " + "\nfailed: ".join(ids) + f"\n{error}")
+
+
+def _parse_shard(text: str) -> tuple[int, int]:
+    index, slash, count = text.partition("/")
+    if not (slash and index.isdecimal() and count.isdecimal()):
+        raise BenchmarkError(f"'shard' must be I/N, for example 1/4. Got {text!r} instead.")
+    return int(index), int(count)
+
+
+def _choose_rates(experiment: Experiment, root: Path) -> dict[str, float]:
+    """Choose the learning rates and show them."""
+    rates = aggregate.choose_learning_rates(experiment, store.gather(experiment, root))
+    grid = ", ".join(f"{rate:g}" for rate in experiment.learning_rates)
+    table = Table("scheme", "learning rate", title=f"{experiment.name}: chosen of {grid}")
+    for scheme, rate in rates.items():
+        table.add_row(scheme, f"{rate:g}")
+    _show(table)
+    return rates
+
+
+def _scheme_table(
+    experiment: Experiment, regime: str, final: bool, summary: Scores, runs: Counter[str]
+) -> Table:
+    """Schemes in rows, best mean first; environments in columns."""
+    names = list(dict.fromkeys(name for row in summary.values() for name in row))
+    points = "last evaluation" if final else "mean over evaluations"
+    table = Table("scheme", "seeds", *names, title=f"{experiment.name}, {regime}: {points}, 95 % intervals")
+    for scheme in sorted(summary, key=lambda scheme: -summary[scheme]["mean"].estimate):
+        cells = [_cell(summary[scheme][name]) if name in summary[scheme] else "" for name in names]
+        table.add_row(scheme, f"{runs[scheme]}/{len(experiment.seeds)}", *cells)
+    return table
+
+
+def _document(
+    experiment: Experiment, regime: str, final: bool, summary: Scores, runs: Counter[str]
+) -> dict[str, Any]:
+    """The same for programs; the bounds of a single run are null."""
+    return {
+        "experiment": experiment.name,
+        "regime": regime,
+        "final": final,
+        "seeds": len(experiment.seeds),
+        "schemes": {
+            scheme: {
+                "runs": runs[scheme],
+                "scores": {
+                    name: {
+                        key: None if math.isnan(value) else value for key, value in asdict(interval).items()
+                    }
+                    for name, interval in row.items()
+                },
+            }
+            for scheme, row in summary.items()
+        },
+    }
+
+
+def _cell(interval: Interval) -> str:
+    if math.isnan(interval.low):
+        return f"{interval.estimate:.3f}"
+    return f"{interval.estimate:.3f} ({interval.low:.3f}, {interval.high:.3f})"
+
+
+def _show(table: Table) -> None:
+    """Print a table; where there is no terminal, as wide as it likes."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = 1000
+    console.print(table)
+
+
+def _say(text: str) -> None:
+    """Print beside the results, literally: run names and tracebacks are no markup."""
+    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    # Schedulers stop jobs with SIGTERM; like Ctrl-C it shall end the workers, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""From evaluation points to scores per run, and from scores to the table of schemes.
+
+Everything here is a function of a table of rows as `benchmarks.store.gather` returns it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.experiment import BenchmarkError, Experiment, Phase, RunConfig, run_id
+from benchmarks.statistics import Interval, bootstrap_interval
+
+_RUN = ("regime", "axis_value", "scheme", "seed", "learning_rate", "run_id")
+
+
+def current(experiment: Experiment, table: pa.Table) -> pa.Table:
+    """Rows of the experiment's present configurations, reported runs at the chosen learning rates.
+
+    A gathered file can also hold runs of earlier budgets and of rates no longer chosen.
+
+    Raises:
+        BenchmarkError: If a tuning run is missing.
+    """
+    rates = choose_learning_rates(experiment, table)
+    return _select(table, [*experiment.runs("tune"), *experiment.runs("report", rates)])
+
+
+def choose_learning_rates(experiment: Experiment, table: pa.Table) -> dict[str, float]:
+    """Learning rate of each scheme: the best mean metric over tuning seeds and regimes.
+
+    Args:
+        experiment: The experiment, whose grid is the same for every scheme.
+        table: Rows that include all tuning runs.
+
+    Returns:
+        The rate of each scheme; of equally good rates the smaller one.
+
+    Raises:
+        BenchmarkError: If a tuning run is missing, for a grid with holes favours some scheme.
+    """
+    if len(experiment.learning_rates) == 1:
+        return dict.fromkeys(experiment.schemes, experiment.learning_rates[0])
+    wanted = experiment.runs("tune")
+    table = _select(table, wanted)
+    missing = len(wanted) - len(pc.unique(table["run_id"]))
+    if missing:
+        raise BenchmarkError(
+            f"{experiment.name}: {missing} of {len(wanted)} tuning runs are missing, so no learning rate can "
+            "be chosen. Finish the phase 'tune' (all shards), then go on."
+        )
+    metrics = defaultdict(list)
+    for run in run_scores(table, "tune").to_pylist():
+        metrics[run["scheme"], run["learning_rate"]].append(run[experiment.metric])
+    # Rounded, lest the order of a sum decide a tie.
+    means = {key: round(float(np.mean(values)), 12) for key, values in metrics.items()}
+    return {
+        scheme: max(experiment.learning_rates, key=lambda rate: (means[scheme, rate], -rate))
+        for scheme in experiment.schemes
+    }
+
+
+def run_scores(table: pa.Table, phase: Phase = "report", column: str = "score") -> pa.Table:
+    """Scores of each run: one row per (regime, scheme, seed), for tuning also per learning rate.
+
+    Args:
+        table: Rows of evaluation points.
+        phase: Which runs.
+        column: The column of the rows to aggregate.
+
+    Returns:
+        A table with the columns ``regime, axis_value, scheme, seed, learning_rate, run_id``;
+        then for each environment its mean over the evaluation points after the one before
+        training (the area under the learning curve), ``mean`` over environments and the
+        ``worst`` environment; then the same of the last evaluation point, ``final_<name>``.
+        An environment that a run has not is null. Sorted by axis value, regime, scheme,
+        learning rate and seed.
+
+    Raises:
+        ValueError: If two runs claim the same row; `current` removes runs that are out of date.
+    """
+    points = table.filter((pc.field("phase") == phase) & (pc.field("turns") > 0)).sort_by("turns")
+    # One thread: "last" needs the order, and a mean must not depend on the number of cores.
+    grouped = points.group_by([*_RUN, "environment"], use_threads=False)
+    cells = grouped.aggregate([(column, "mean"), (column, "last")]).to_pylist()
+    environments = sorted({cell["environment"] for cell in cells})
+    runs: dict[str, dict[str, Any]] = {}
+    for cell in cells:
+        run = runs.setdefault(cell["run_id"], {name: cell[name] for name in _RUN})
+        run[cell["environment"]] = cell[f"{column}_mean"]
+        run[f"final_{cell['environment']}"] = cell[f"{column}_last"]
+    for run in runs.values():
+        for prefix in ("", "final_"):
+            values = [run[prefix + name] for name in environments if prefix + name in run]
+            run[f"{prefix}mean"], run[f"{prefix}worst"] = float(np.mean(values)), min(values)
+    _check_one_run_each(runs.values(), by_rate=phase == "tune")
+    return _score_table(runs.values(), environments)
+
+
+def summarise(scores: pa.Table, regime: str, final: bool = False) -> dict[str, dict[str, Interval]]:
+    """Mean over seeds of every score, with 95 % bootstrap intervals, by scheme.
+
+    Args:
+        scores: What `run_scores` returns.
+        regime: Name of the regime.
+        final: Whether to take the last evaluation point instead of the mean over all.
+
+    Returns:
+        For each scheme the intervals of its environments, of ``mean`` and of ``worst``. With
+        a single run the bounds are NaN: one run says nothing about the spread.
+    """
+    prefix = "final_" if final else ""
+    table = scores.filter(pc.field("regime") == regime)
+    names = [name for name in scores.column_names if name not in _RUN and not name.startswith("final_")]
+    summary: dict[str, dict[str, Interval]] = {}
+    for scheme in pc.unique(table["scheme"]).to_pylist():
+        runs = table.filter(pc.field("scheme") == scheme)
+        columns = {name: runs[prefix + name].drop_null().to_numpy() for name in names}
+        # The run is the unit: the environments of one policy are not independent samples.
+        summary[scheme] = {name: _interval(values) for name, values in columns.items() if len(values)}
+    return summary
+
+
+def _interval(values: Any) -> Interval:
+    if len(values) == 1:
+        return Interval(float(values[0]), float("nan"), float("nan"))
+    return bootstrap_interval(values, statistic="mean", seed=0)
+
+
+def _select(table: pa.Table, configs: Iterable[RunConfig]) -> pa.Table:
+    ids = pa.array([run_id(config) for config in configs], pa.string())
+    return table.filter(pc.is_in(table["run_id"], value_set=ids))
+
+
+def _check_one_run_each(runs: Iterable[Mapping[str, Any]], by_rate: bool) -> None:
+    """Refuse a mixture of runs that would be averaged as if they were different seeds."""
+    seen: dict[tuple[Any, ...], str] = {}
+    for run in runs:
+        key = (run["regime"], run["scheme"], run["seed"], run["learning_rate"] if by_rate else None)
+        other = seen.setdefault(key, run["run_id"])
+        if other != run["run_id"]:
+            raise ValueError(f"'table' must have one run for each row. Got {other} and {run['run_id']}.")
+
+
+def _score_table(runs: Iterable[dict[str, Any]], environments: list[str]) -> pa.Table:
+    """The runs as a sorted table whose columns do not depend on which run comes first."""
+    scores = [prefix + name for prefix in ("", "final_") for name in (*environments, "mean", "worst")]
+    texts = {"regime", "scheme", "run_id"}
+    kinds = {
+        name: pa.string() if name in texts else pa.int64() if name == "seed" else pa.float64()
+        for name in _RUN
+    }
+    schema = pa.schema({**kinds, **dict.fromkeys(scores, pa.float64())})
+    if len(schema) < len(_RUN) + len(scores):
+        raise ValueError(f"environments must not be called like another column. Got {environments}.")
+    order = ("axis_value", "regime", "scheme", "learning_rate", "seed")
+    return pa.Table.from_pylist(list(runs), schema).sort_by([(name, "ascending") for name in order])
