@@ -7,6 +7,7 @@ streams, tool failures, illegal messages, reward delivery, autoreset, info, copy
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,22 +19,24 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from agentic_gym import streams
-from agentic_gym.family import SPLITS, Draws, Outcome, RowsView, State, write_rows
+from agentic_gym.family import SPLITS, BoolArray, Draws, Family, Features, FloatArray, IntArray, State
 from agentic_gym.knobs import check_integer
-from agentic_gym.mixture import make_family
+from agentic_gym.mixture import make_world
 from agentic_gym.rewards import RewardTransform
 from agentic_gym.transcript import Transcript
 
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 Info = dict[str, Any]
 OPTIONS = ("prompt", "split", "rollout", "reset_mask")
-ENGINE_FEATURES = 3
-SLIP_DRAW = 1_000_003
 RENDER_MODES = ["ansi", "rgb_array"]
+ENGINE_FEATURES = 3
+"""Share of turns used, tool failure, illegal message."""
+SLIP_DRAW = 1_000_003
+"""Far from the draw indices that families use."""
+STREAM = ("row_key", "episode", "seeded")
+"""The columns of the book that say what a row does after its rollout."""
 
 
-class AgenticVectorEnv(VectorEnv[npt.NDArray[np.float32], IntArray, npt.NDArray[Any]]):
+class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
     """Many rows of one family, stepped together.
 
     Args:
@@ -62,11 +65,11 @@ class AgenticVectorEnv(VectorEnv[npt.NDArray[np.float32], IntArray, npt.NDArray[
     ) -> None:
         """See the class docstring."""
         self.num_envs = check_integer("num_envs", num_envs, 1, 2**31)
+        _check_choice(
+            "autoreset_mode", autoreset_mode, [*AutoresetMode, *(mode.value for mode in AutoresetMode)]
+        )
+        _check_choice("render_mode", render_mode, [None, *RENDER_MODES])
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        if render_mode not in (None, *RENDER_MODES):
-            raise ValueError(
-                f"render_mode={render_mode!r} is not allowed: it must be None or one of {RENDER_MODES}."
-            )
         self.render_mode = render_mode
         self.metadata = {
             "render_modes": list(RENDER_MODES),
@@ -80,7 +83,7 @@ class AgenticVectorEnv(VectorEnv[npt.NDArray[np.float32], IntArray, npt.NDArray[
             "max_episode_steps": max_episode_steps,
             **knobs,
         }
-        self.family = make_family(family, **knobs)
+        self.family = make_world(family, **knobs)
         self.grammar = self.family.grammar
         self._rewards = RewardTransform([member.knobs for member in self.family.members])
         self._tables = _EnvironmentTables(self.family.members, max_episode_steps)
@@ -92,9 +95,10 @@ class AgenticVectorEnv(VectorEnv[npt.NDArray[np.float32], IntArray, npt.NDArray[
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._slot_mask = self.grammar.slot_mask().reshape(len(self.grammar.start), -1).astype(np.int8)
-        self._state: State = {}
-        self._book: State = {}
-        self._seeded = False
+        self._rows = np.arange(self.num_envs)
+        self._state = self.family.new_state(self.num_envs)
+        self._book = _new_book(self.num_envs, len(self.family.components) + 1, self.grammar.n_slots, size)
+        self._started = False
         self._transcripts = [Transcript() for _ in range(self.num_envs)] if render_mode else []
 
     # What users and wrappers ask for besides the Gymnasium API.
@@ -126,25 +130,26 @@ class AgenticVectorEnv(VectorEnv[npt.NDArray[np.float32], IntArray, npt.NDArray[
 
     def action_masks(self) -> BoolArray:
         """Return (num_envs, L * V) whether a token is legal in a slot for some prefix (for sb3-contrib)."""
-        return self._slot_mask[self._environment].astype(np.bool_)
+        return self._slot_mask[self._book["environment"]].astype(np.bool_)
 
     def expert_message(self) -> IntArray:
         """Return the expert's message (num_envs, L) for the current state of each row."""
         self._require_reset()
-        return self.family.expert(self._state)
+        return self.family.expert(self._state, self._rows)
 
     # Gymnasium API.
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.float32], Info]:
+    ) -> tuple[Features, Info]:
         """Start new rollouts.
 
         Args:
-            seed: an int (row i gets ``seed + i``) or one int per row; seeds the stream from which
-                prompts and rollout keys are drawn when ``options`` does not name them.
+            seed: an int (row i gets ``seed + i``) or one int or ``None`` per row; starts the streams
+                from which prompts and rollout keys are drawn when ``options`` does not name them.
             options: any of ``prompt`` (int or (num_envs,) ints), ``split`` ("train" or "test"),
                 ``rollout`` (int or (num_envs,) ints), ``reset_mask`` ((num_envs,) bool, which rows).
+                A row keeps its split, "train" at first, until a reset names another or has a seed.
 
         Returns:
             Observations (num_envs, F) and info.
@@ -152,21 +157,14 @@ class AgenticVectorEnv(VectorEnv[npt.NDArray[np.float32], IntArray, npt.NDArray[
         Raises:
             ValueError: if an option is unknown or has a value that is not allowed.
         """
-        options = dict(options or {})
-        unknown = sorted(set(options) - set(OPTIONS))
-        if unknown:
-            raise ValueError(f"options={unknown!r} are not allowed: they must be among {list(OPTIONS)}.")
-        rows = self._reset_rows(options.get("reset_mask"))
-        if not self._book:
-            self._book = _empty_book(self)
-        self._seed_rows(seed)
-        prompt, split, rollout = self._choose(rows, options)
-        self._begin(rows, prompt, split, rollout)
+        rows, chosen = self._check_options(options or {})
+        self._seed_rows(rows, self._check_seed(seed))
+        self._begin(rows, chosen)
+        self._look(rows)
+        self._started = True
         return self._observations(), self._info()
 
-    def step(
-        self, actions: npt.ArrayLike
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64], BoolArray, BoolArray, Info]:
+    def step(self, actions: npt.ArrayLike) -> tuple[Features, FloatArray, BoolArray, BoolArray, Info]:
         """Carry out one message per row.
 
         Args:
@@ -182,25 +180,29 @@ class AgenticVectorEnv(VectorEnv[npt.NDArray[np.float32], IntArray, npt.NDArray[
         """
         self._require_reset()
         message = self._check_actions(actions)
-        ended = self._book["terminated"] | self._book["truncated"]
+        book = self._book
+        ended = book["terminated"] | book["truncated"]
         acting = np.flatnonzero(~ended)
-        if self.autoreset_mode is AutoresetMode.DISABLED and not len(acting):
+        if not len(acting) and self.autoreset_mode is AutoresetMode.DISABLED:
             raise gymnasium.error.ResetNeeded("Every rollout has ended: call reset() before step().")
-        self._clear_turn()
+        for name in ("reward", "components", "token_count"):
+            book[name].fill(0)
         if len(acting):
-            self._act(acting, message)
-        restarting = np.flatnonzero(ended)
-        if self.autoreset_mode is AutoresetMode.NEXT_STEP and len(restarting):
-            self._begin(restarting, *self._choose(restarting, {}))
-        reward = self._book["reward"].copy()
-        terminated, truncated = self._book["terminated"].copy(), self._book["truncated"].copy()
-        info: Info = {}
-        over = terminated | truncated
-        if self.autoreset_mode is AutoresetMode.SAME_STEP and over.any():
-            info = self._final(over)
-            rows = np.flatnonzero(over)
-            self._begin(rows, *self._choose(rows, {}))
-        return self._observations(), reward, terminated, truncated, {**self._info(), **info}
+            self._act(acting, message[acting])
+        if self.autoreset_mode is AutoresetMode.NEXT_STEP and len(acting) < self.num_envs:
+            self._begin(np.flatnonzero(ended))
+        self._look(self._rows if self.autoreset_mode is AutoresetMode.NEXT_STEP else acting)
+        for row in acting if self._transcripts else ():
+            self._record(row, message[row])
+        reward, terminated, truncated = (book[n].copy() for n in ("reward", "terminated", "truncated"))
+        final: Info = {}
+        if self.autoreset_mode is AutoresetMode.SAME_STEP:
+            over = np.flatnonzero(terminated | truncated)
+            if len(over):
+                final = self._final(over)
+                self._begin(over)
+                self._look(over)
+        return self._observations(), reward, terminated, truncated, self._info() | final
 
     def render(self) -> tuple[Any, ...] | None:
         """Return one transcript (``ansi``) or picture (``rgb_array``) per row."""
@@ -215,6 +217,7 @@ class AgenticVectorEnv(VectorEnv[npt.NDArray[np.float32], IntArray, npt.NDArray[
 
     def snapshot(self) -> dict[str, Any]:
         """Return a copy of everything that determines the future of all rows."""
+        self._require_reset()
         return copy.deepcopy(
             {
                 "state": self._state,
@@ -236,6 +239,7 @@ class AgenticVectorEnv(VectorEnv[npt.NDArray[np.float32], IntArray, npt.NDArray[
         snapshot = copy.deepcopy(snapshot)
         self._state, self._book = snapshot["state"], snapshot["book"]
         self._transcripts, self._np_random = snapshot["transcripts"], snapshot["random"]
+        self._started = True
 
     def fork(
         self, source: npt.ArrayLike, target: npt.ArrayLike, rollout: npt.ArrayLike | None = None
@@ -244,116 +248,121 @@ class AgenticVectorEnv(VectorEnv[npt.NDArray[np.float32], IntArray, npt.NDArray[
 
         Args:
             source: row indices to copy from.
-            target: row indices to overwrite, as many.
+            target: row indices to overwrite, as many and all different. They keep the streams from
+                which their later rollouts are drawn.
             rollout: new rollout keys of the targets; ``None`` keeps the sources' keys, so that the
                 copies see the same noise.
+
+        Raises:
+            ValueError: if an index or a key is not allowed.
         """
         self._require_reset()
-        origin, goal = np.atleast_1d(source), np.atleast_1d(target)
+        origin, goal = (
+            _check_integers(name, value, self.num_envs)
+            for name, value in (("source", source), ("target", target))
+        )
+        if len(origin) != len(goal) or len(np.unique(goal)) < len(goal):
+            raise ValueError(f"target={target!r} is not allowed: it must be {len(origin)} different rows.")
+        own = {name: self._book[name][goal] for name in STREAM}
         for arrays in (self._state, self._book):
-            write_rows(arrays, goal, {name: values[origin] for name, values in arrays.items()})
+            _copy_rows(arrays, origin, goal)
+        for name, values in own.items():
+            self._book[name][goal] = values
         if rollout is not None:
-            self._book["rollout"][goal] = rollout
+            self._book["rollout"][goal] = _check_integers("rollout", rollout, 2**63)
             self._rekey(goal)
-        for a, b in zip(origin, goal, strict=True) if self._transcripts else ():
-            self._transcripts[b] = copy.deepcopy(self._transcripts[a])
+        if self._transcripts:
+            copies = [copy.deepcopy(self._transcripts[row]) for row in origin]
+            for row, transcript in zip(goal, copies, strict=True):
+                self._transcripts[row] = transcript
 
     # Beginning rollouts.
 
-    @property
-    def _environment(self) -> IntArray:
-        return self._book["environment"]
-
     def _require_reset(self) -> None:
-        if not self._book:
+        if not self._started:
             raise gymnasium.error.ResetNeeded("Call reset() before using the environment.")
 
-    def _reset_rows(self, mask: object) -> IntArray:
+    def _check_options(self, options: dict[str, Any]) -> tuple[IntArray, dict[str, IntArray]]:
+        """Return which rows to reset, and the columns (num_envs,) of the book that the options name."""
+        unknown = sorted(set(options) - set(OPTIONS))
+        if unknown:
+            raise ValueError(f"options={unknown!r} are not allowed: they must be among {list(OPTIONS)}.")
+        chosen = {}
+        for name, high in (("prompt", self.num_prompts), ("rollout", 2**63)):
+            if name in options:
+                values = _check_integers(f"options[{name!r}]", options[name], high, (1, self.num_envs))
+                chosen[name] = np.broadcast_to(values, (self.num_envs,))
+        if "split" in options:
+            _check_choice("options['split']", options["split"], SPLITS)
+            chosen["split"] = np.full(self.num_envs, SPLITS.index(options["split"]))
+        return self._check_mask(options.get("reset_mask")), chosen
+
+    def _check_mask(self, mask: object) -> IntArray:
         if mask is None:
-            return np.arange(self.num_envs)
+            return self._rows
         if not (isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.num_envs,)):
             raise ValueError(
-                f"options['reset_mask']={mask!r} is not allowed: it must be a bool array of shape ({self.num_envs},)."
+                f"options['reset_mask']={mask!r} is not allowed: "
+                f"it must be a bool array of shape ({self.num_envs},)."
             )
         if not mask.any():
             raise ValueError("options['reset_mask'] is not allowed: at least one row must be True.")
-        if not self._book and not mask.all():
+        if not self._started and not mask.all():
             raise ValueError("options['reset_mask']: the first reset must cover all rows.")
         return np.flatnonzero(mask)
 
-    def _seed_rows(self, seed: int | Sequence[int | None] | None) -> None:
+    def _check_seed(self, seed: Any) -> list[int | None]:
+        """Return one seed or ``None`` per row."""
         if seed is None:
-            if not self._seeded:
-                self._book["row_key"][:] = self.np_random.integers(2**63, size=self.num_envs, dtype=np.uint64)
-                self._seeded = True
-            return
-        seeds = [seed + row for row in range(self.num_envs)] if isinstance(seed, int) else list(seed)
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"seed={seed!r} is not allowed: it must be an int or {self.num_envs} ints.")
-        if isinstance(seed, int):
-            super().reset(seed=seed)
-        for row, row_seed in enumerate(seeds):
-            if row_seed is not None:
-                # The same draw as in the scalar environment: one key per seed.
-                generator, _ = seeding.np_random(row_seed)
-                self.seed_row(row, generator)
-        self._seeded = True
-
-    def seed_row(self, row: int, generator: np.random.Generator) -> None:
-        """Draw one row's stream of prompts and rollouts from a generator."""
-        if not self._book:
-            self._book = _empty_book(self)
-        self._book["row_key"][row] = generator.integers(2**63, dtype=np.uint64)
-        self._book["episode"][row] = 0
-        self._seeded = True
-
-    def _choose(self, rows: IntArray, options: dict[str, Any]) -> tuple[IntArray, IntArray, IntArray]:
-        """Return prompts, splits and rollout keys for rows, from options or from the rows' streams."""
-        key, episode = self._book["row_key"][rows], self._book["episode"][rows]
-        self._book["episode"][rows] += 1
-        prompt = streams.integers(self.num_prompts, key, streams.SCHEDULE, episode, 0)
-        rollout = streams.to_int63(streams.mix(key, streams.SCHEDULE, episode, 1))
-        split = self._book["split"][rows]
-        if "prompt" in options:
-            prompt = self._per_row("prompt", options["prompt"], self.num_prompts)[rows]
-        if "rollout" in options:
-            rollout = self._per_row("rollout", options["rollout"], 2**63)[rows]
-        if "split" in options:
-            if options["split"] not in SPLITS:
-                raise ValueError(
-                    f"options['split']={options['split']!r} is not allowed: it must be one of {SPLITS}."
-                )
-            split = np.full(len(rows), SPLITS.index(options["split"]))
-        return prompt, split, rollout
-
-    def _per_row(self, name: str, value: object, high: int) -> IntArray:
-        array = np.asarray(value)
-        if array.dtype.kind not in "iu" or array.shape not in ((), (self.num_envs,)):
-            raise ValueError(
-                f"options[{name!r}]={value!r} is not allowed: it must be an int or {self.num_envs} ints."
-            )
-        if array.size and (int(array.min()) < 0 or int(array.max()) >= high):
-            raise ValueError(f"options[{name!r}]={value!r} is not allowed: it must be in [0, {high - 1}].")
-        return np.broadcast_to(array.astype(np.int64), (self.num_envs,))
-
-    def _begin(self, rows: IntArray, prompt: IntArray, split: IntArray, rollout: IntArray) -> None:
-        part, prompt_key = self.family.begin(prompt, split)
-        if len(rows) == self.num_envs:
-            self._state = part
+            return [None] * self.num_envs
+        try:
+            first = operator.index(seed)
+        except TypeError:
+            seeds = [None if s is None else operator.index(s) for s in seed]
         else:
-            write_rows(self._state, rows, part)
+            super().reset(seed=first)
+            seeds = [first + row for row in range(self.num_envs)]
+        if len(seeds) != self.num_envs or any(s is not None and s < 0 for s in seeds):
+            raise ValueError(
+                f"seed={seed!r} is not allowed: it must be an int >= 0 or {self.num_envs} of them."
+            )
+        return seeds
+
+    def _seed_rows(self, rows: IntArray, seeds: list[int | None]) -> None:
+        """Start the streams of rows that have a seed or have no stream yet."""
         book = self._book
-        write_rows(book, rows, _fresh_book(len(rows), len(self.family.components) + 1))
-        book["prompt"][rows], book["split"][rows], book["rollout"][rows] = prompt, split, rollout
-        book["prompt_key"][rows] = prompt_key
-        book["environment"][rows] = self.family.environment(part)
-        book["task"][rows] = self.family.task(part)
+        for row in rows:
+            seed = seeds[row]
+            if seed is not None or not book["seeded"][row]:
+                # A seed gives the same key as in the scalar environment.
+                generator = self.np_random if seed is None else seeding.np_random(seed)[0]
+                book["row_key"][row] = generator.integers(2**63, dtype=np.uint64)
+                book["episode"][row], book["split"][row], book["seeded"][row] = 0, 0, True
+
+    def _begin(self, rows: IntArray, chosen: dict[str, IntArray] | None = None) -> None:
+        """Start rollouts; what is not ``chosen`` comes from the rows' streams."""
+        book = self._book
+        key, episode = book["row_key"][rows], book["episode"][rows]
+        book["episode"][rows] = episode + 1
+        book["prompt"][rows] = streams.integers(self.num_prompts, key, streams.SCHEDULE, episode, 0)
+        book["rollout"][rows] = streams.to_int63(streams.mix(key, streams.SCHEDULE, episode, 1))
+        for name, values in (chosen or {}).items():
+            book[name][rows] = values[rows]
+        book["prompt_key"][rows] = self.family.begin(
+            self._state, rows, book["prompt"][rows], book["split"][rows]
+        )
+        book["environment"][rows] = self.family.environment(self._state, rows)
+        book["task"][rows] = self.family.task(self._state, rows)
+        for name in ("turn", "earned", "reward", "components", "token_count"):
+            book[name][rows] = 0
+        for name in ("terminated", "truncated", "slipped", "illegal"):
+            book[name][rows] = False
         self._rekey(rows)
-        self._look(rows)
         for row in rows if self._transcripts else ():
-            self._transcripts[row].begin(self.family.describe(self._state, int(row)))
+            self._transcripts[row].begin(self.family.describe(self._state, row))
 
     def _rekey(self, rows: IntArray) -> None:
+        """Derive the keys of noise from prompts and rollouts."""
         book = self._book
         shared = self._tables.common_random_numbers[book["environment"][rows]]
         rollout = np.where(shared, 0, book["rollout"][rows])
@@ -370,108 +379,64 @@ class AgenticVectorEnv(VectorEnv[npt.NDArray[np.float32], IntArray, npt.NDArray[
                 f"actions of shape {array.shape} and type {array.dtype} are not allowed: "
                 f"they must be integers of shape {shape}."
             )
-        if array.size and (array.min() < 0 or array.max() >= self.grammar.n_tokens):
+        if array.min() < 0 or array.max() >= self.grammar.n_tokens:
             raise ValueError(f"actions are not allowed: tokens must be in [0, {self.grammar.n_tokens - 1}].")
-        return array.astype(np.int64)
+        return array.astype(np.int64, copy=False)
 
-    def _clear_turn(self) -> None:
-        for name in ("reward", "components", "token_count"):
-            self._book[name] = np.zeros_like(self._book[name])
-
-    def _act(self, acting: IntArray, message: IntArray) -> None:
-        """Carry out the messages of the rows ``acting``; ``message`` has all rows."""
-        book = self._book
-        message = message[acting]
-        environment = book["environment"][acting]
-        book["turn"][acting] += 1
-        parse = self.grammar.parse(message, environment if self.grammar.dialect_features else environment * 0)
-        slipped = parse.legal & self._slips(acting, environment)
-        book["token_count"][acting] = parse.counted.sum(axis=1)
-        book["illegal"][acting], book["slipped"][acting] = ~parse.legal, slipped
-        penalty = np.where(parse.legal, 0.0, self._tables.illegal_penalty[environment])
-        book["components"][acting, -1] = penalty
-        effective = parse.legal & ~slipped
-        self._apply(acting, message, effective)
-        self._limit(acting, environment)
-        self._reward(acting, environment)
-        self._look(acting)
-        for row in acting if self._transcripts else ():
-            self._record(int(row), message[np.searchsorted(acting, row)])
-
-    def _slips(self, acting: IntArray, environment: IntArray) -> BoolArray:
-        if not self._tables.any_slip:
-            return np.zeros(len(acting), dtype=np.bool_)
-        probability = self._tables.slip[environment]
-        draws = streams.uniform(self._book["dynamics_key"][acting], self._book["turn"][acting], SLIP_DRAW)
-        return draws < probability
-
-    def _apply(self, acting: IntArray, message: IntArray, effective: BoolArray) -> None:
-        book = self._book
-        if effective.all():
-            rows = acting
-        else:
-            rows, message = acting[effective], message[effective]
-        if not len(rows):
-            return
-        draws = Draws(book["dynamics_key"][rows], book["turn"][rows])
-        if len(rows) == self.num_envs:
-            outcome = self.family.apply(self._state, message, draws)
-        else:
-            part = RowsView(self._state, rows)
-            outcome = self.family.apply(part, message, draws)
-            part.write_back(self.family.constants)
-        self._note(rows, outcome)
-
-    def _note(self, rows: IntArray, outcome: Outcome) -> None:
-        book = self._book
-        book["components"][rows, :-1] += outcome.components
-        book["terminated"][rows] = outcome.terminated
-        book["score"][rows], book["success"][rows] = outcome.score, outcome.success
-        book["valid"][rows] = outcome.valid
-
-    def _limit(self, acting: IntArray, environment: IntArray) -> None:
-        book = self._book
-        late = (book["turn"][acting] >= self._tables.turn_limit[environment]) & ~book["terminated"][acting]
-        rows = acting[late]
-        if not len(rows):
-            return
-        part = RowsView(self._state, rows)
-        self._note(rows, self.family.timeout(part))
-        part.write_back(self.family.constants)
-        natural = self._tables.limit_ends_task[environment[late]]
-        book["terminated"][rows], book["truncated"][rows] = natural, ~natural
-
-    def _reward(self, acting: IntArray, environment: IntArray) -> None:
-        book = self._book
-        value = book["components"][acting].sum(axis=1)
-        book["earned"][acting] += value
-        ended = book["terminated"][acting] | book["truncated"][acting]
-        book["reward"][acting] = self._rewards.deliver(
-            environment,
-            value,
-            book["earned"][acting],
-            ended,
-            book["reward_key"][acting],
-            book["turn"][acting],
+    def _act(self, rows: IntArray, message: IntArray) -> None:
+        """Carry out messages (n, L) of rows whose rollouts run."""
+        book, tables = self._book, self._tables
+        environment = book["environment"][rows]
+        turn = book["turn"][rows] + 1
+        book["turn"][rows] = turn
+        parse = self.grammar.parse(message, environment)
+        slipped = parse.legal & self._slips(rows, environment, turn)
+        components = np.zeros((len(rows), book["components"].shape[1]))
+        components[:, -1] = np.where(parse.legal, 0.0, tables.illegal_penalty[environment])
+        terminated = np.zeros(len(rows), dtype=np.bool_)
+        effective = np.flatnonzero(parse.legal & ~slipped)
+        if len(effective):
+            able = rows[effective]
+            draws = Draws(book["dynamics_key"], book["turn"], able)
+            outcome = self.family.apply(self._state, able, message[effective], draws)
+            components[effective, :-1] = outcome.components
+            terminated[effective] = outcome.terminated
+        late = (turn >= tables.turn_limit[environment]) & ~terminated
+        natural = tables.limit_ends_task[environment]
+        if late.any():
+            components[late, :-1] += self.family.timeout(self._state, rows[late])
+        value = components.sum(axis=1)
+        earned = book["earned"][rows] + value
+        book["earned"][rows], book["components"][rows] = earned, components
+        book["token_count"][rows] = parse.counted.sum(axis=1)
+        book["illegal"][rows], book["slipped"][rows] = ~parse.legal, slipped
+        book["terminated"][rows], book["truncated"][rows] = terminated | (late & natural), late & ~natural
+        book["reward"][rows] = self._rewards.deliver(
+            environment, value, earned, terminated | late, book["reward_key"][rows], turn
         )
+
+    def _slips(self, rows: IntArray, environment: IntArray, turn: IntArray) -> BoolArray | bool:
+        if not self._tables.any_slip:
+            return False
+        draws = streams.uniform(self._book["dynamics_key"][rows], turn, SLIP_DRAW)
+        return draws < self._tables.slip[environment]
 
     def _look(self, rows: IntArray) -> None:
         """Refresh what is reported of the given rows."""
         book = self._book
-        everything = len(rows) == self.num_envs
-        view = self.family.look(self._state if everything else RowsView(self._state, rows))
-        environment = book["environment"][rows]
-        spent = book["turn"][rows] / self._tables.turn_limit[environment]
-        extra = np.stack([spent, book["slipped"][rows], book["illegal"][rows]], axis=1).astype(np.float32)
-        at: IntArray | slice = slice(None) if everything else rows
-        book["observation"][at, :-ENGINE_FEATURES] = view.features
-        book["observation"][at, -ENGINE_FEATURES:] = extra
-        book["ground_truth"][at], book["state_key"][at] = view.ground_truth, view.state_key
+        view = self.family.look(self._state, rows)
+        observation = book["observation"]
+        observation[rows, :-ENGINE_FEATURES] = view.features
+        observation[rows, -3] = book["turn"][rows] / self._tables.turn_limit[book["environment"][rows]]
+        observation[rows, -2], observation[rows, -1] = book["slipped"][rows], book["illegal"][rows]
+        for name, values in view._asdict().items():
+            if name != "features":
+                book[name][rows] = values
 
     # Reporting: every array leaves as a copy, so that nothing is shared between calls.
 
-    def _observations(self) -> npt.NDArray[np.float32]:
-        return self._book["observation"].copy()
+    def _observations(self) -> Features:
+        return np.array(self._book["observation"])
 
     def _info(self) -> Info:
         book = self._book
@@ -493,27 +458,24 @@ class AgenticVectorEnv(VectorEnv[npt.NDArray[np.float32], IntArray, npt.NDArray[
         present = np.ones((len(info), self.num_envs), dtype=np.bool_)
         return info | dict(zip([f"_{name}" for name in info], present, strict=True))
 
-    def _final(self, over: BoolArray) -> Info:
+    def _final(self, over: IntArray) -> Info:
+        """Return what Gymnasium wants to know of rollouts that end before their rows restart."""
+        ended = np.zeros(self.num_envs, dtype=np.bool_)
+        ended[over] = True
         observations = np.full(self.num_envs, None, dtype=object)
-        for row in np.flatnonzero(over):
-            observations[row] = self._book["observation"][row].copy()
-        final = {
-            name: (over.copy() if name.startswith("_") else values) for name, values in self._info().items()
-        }
+        for row, observation in zip(over, self._book["observation"][over], strict=True):
+            observations[row] = observation
+        info = {name: ended.copy() if name[0] == "_" else values for name, values in self._info().items()}
         return {
-            "final_obs": observations, "_final_obs": over.copy(),
-            "final_info": final, "_final_info": over.copy(),
+            "final_obs": observations, "_final_obs": ended,
+            "final_info": info, "_final_info": ended.copy(),
         }  # fmt: skip
 
     def _record(self, row: int, message: IntArray) -> None:
         book = self._book
-        environment = int(book["environment"][row])
-        member = self.family.members[environment]
         ended = bool(book["terminated"][row] or book["truncated"][row])
         self._transcripts[row].turn(
-            message=member.grammar.text(
-                np.minimum(message, member.grammar.n_tokens - 1)[: member.grammar.n_slots]
-            ),
+            message=self.grammar.text(message, int(book["environment"][row])),
             failed=bool(book["slipped"][row]),
             answer=self.family.describe(self._state, row),
             reward=float(book["reward"][row]),
@@ -524,7 +486,7 @@ class AgenticVectorEnv(VectorEnv[npt.NDArray[np.float32], IntArray, npt.NDArray[
 class _EnvironmentTables:
     """Per-environment constants as arrays, indexed by a row's environment."""
 
-    def __init__(self, members: Sequence[Any], max_episode_steps: int | None) -> None:
+    def __init__(self, members: Sequence[Family], max_episode_steps: int | None) -> None:
         limits = [member.turn_limit for member in members]
         natural = [member.limit_ends_task for member in members]
         if max_episode_steps is not None:
@@ -539,33 +501,44 @@ class _EnvironmentTables:
         self.common_random_numbers = np.array([member.knobs.common_random_numbers for member in members])
 
 
-def _fresh_book(n: int, n_components: int) -> State:
-    """Per-row bookkeeping at the start of a rollout."""
-    return {
-        "turn": np.zeros(n, dtype=np.int64),
-        "earned": np.zeros(n),
-        "reward": np.zeros(n),
-        "components": np.zeros((n, n_components)),
-        "score": np.zeros(n),
-        "success": np.zeros(n, dtype=np.bool_),
-        "valid": np.ones(n, dtype=np.bool_),
-        "terminated": np.zeros(n, dtype=np.bool_),
-        "truncated": np.zeros(n, dtype=np.bool_),
-        "slipped": np.zeros(n, dtype=np.bool_),
-        "illegal": np.zeros(n, dtype=np.bool_),
-        "token_count": np.zeros(n, dtype=np.int64),
-    }
-
-
-def _empty_book(engine: AgenticVectorEnv) -> State:
-    """All bookkeeping columns, before the first rollout."""
-    n, n_slots = engine.num_envs, engine.grammar.n_slots
-    integers = ("prompt", "split", "rollout", "environment", "task", "episode", "state_key")
+def _new_book(n: int, n_components: int, n_slots: int, n_features: int) -> State:
+    """Return the engine's own columns, one row per environment."""
+    integers = (
+        "prompt", "split", "rollout", "environment", "task", "episode", "turn", "token_count", "state_key",
+    )  # fmt: skip
+    numbers = ("earned", "reward", "score")
+    flags = ("seeded", "terminated", "truncated", "slipped", "illegal", "success", "valid")
     keys = ("row_key", "prompt_key", "dynamics_key", "reward_key")
     return {
-        **_fresh_book(n, len(engine.family.components) + 1),
         **{name: np.zeros(n, dtype=np.int64) for name in integers},
+        **{name: np.zeros(n) for name in numbers},
+        **{name: np.zeros(n, dtype=np.bool_) for name in flags},
         **{name: np.zeros(n, dtype=np.uint64) for name in keys},
+        "components": np.zeros((n, n_components)),
         "ground_truth": np.zeros((n, n_slots), dtype=np.int64),
-        "observation": np.zeros((n, engine.single_observation_space.shape[0]), dtype=np.float32),  # type: ignore[index]
+        "observation": np.zeros((n, n_features), dtype=np.float32),
     }
+
+
+def _copy_rows(state: State, source: IntArray, target: IntArray) -> None:
+    for values in state.values():
+        if isinstance(values, dict):
+            _copy_rows(values, source, target)
+        else:
+            values[target] = values[source]
+
+
+def _check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r} is not allowed: it must be one of {list(allowed)}.")
+
+
+def _check_integers(name: str, value: Any, high: int, sizes: Sequence[int] | None = None) -> IntArray:
+    """Return ``value`` as (n,) integers from 0 to ``high - 1``; ``sizes`` says which n are allowed."""
+    array = np.atleast_1d(value)
+    if array.dtype.kind not in "iu" or array.ndim != 1 or (sizes and len(array) not in sizes):
+        wanted = "integers" if sizes is None else f"an integer or {sizes[-1]} integers"
+        raise ValueError(f"{name}={value!r} is not allowed: it must be {wanted}.")
+    if array.size and (int(array.min()) < 0 or int(array.max()) >= high):
+        raise ValueError(f"{name}={value!r} is not allowed: it must be in [0, {high - 1}].")
+    return array.astype(np.int64)

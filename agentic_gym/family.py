@@ -1,14 +1,15 @@
-"""What a family of environments must provide.
+"""What the engine asks of an environment, and what a family of environments must provide.
 
 A family is a set of array functions over a state: a dictionary of arrays with one row per rollout.
-Everything that families share (turn limits, seeding, groups, reward delivery, autoreset, info,
-rendering) is in the engine.
+Every function gets the state and the indices of the rows that it is about, and returns arrays with
+one entry per such row. Everything that families share (turn limits, seeding, groups, reward
+delivery, autoreset, info, rendering) is in the engine.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -21,67 +22,144 @@ from agentic_gym.knobs import Knobs, check_integer, check_number
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
-State = dict[str, npt.NDArray[Any]]
+Features = npt.NDArray[np.float32]
+State = dict[str, Any]
+"""Name -> array with one row per rollout, or another State (a mixture keeps one per environment)."""
 
 SPLITS = ("train", "test")
+NOTHING = -1
+"""The value of a state field that is empty."""
 
 
 class Outcome(NamedTuple):
-    """What a message did, one row per rollout.
+    """What messages did.
 
     Attributes:
         components: (n, K) float64 reward components of this turn, in the family's units.
         terminated: (n,) whether the task has ended.
-        score: (n,) float64 in [0, 1], the scale-free score if the rollout ended here.
-        success: (n,) the task's own verdict, False before the end.
-        valid: (n,) whether the reward can be trusted (False after an infrastructure failure).
     """
 
     components: FloatArray
     terminated: BoolArray
+
+
+class View(NamedTuple):
+    """What is reported of a state.
+
+    Attributes:
+        features: (n, F) float32, what the agent has seen.
+        ground_truth: (n, L) the message that a rollout must give as its answer in the end.
+        state_key: (n,) a number that identifies the state within its prompt.
+        score: (n,) float64 in [0, 1], the scale-free score of a rollout that ends in this state.
+        success: (n,) the task's own verdict, False before the end.
+        valid: (n,) whether the reward can be trusted (False after an infrastructure failure).
+    """
+
+    features: Features
+    ground_truth: IntArray
+    state_key: IntArray
     score: FloatArray
     success: BoolArray
     valid: BoolArray
 
 
-class View(NamedTuple):
-    """What can be reported of a state: features (n, F), ground truth (n, L), state key (n,)."""
-
-    features: npt.NDArray[np.float32]
-    ground_truth: IntArray
-    state_key: IntArray
-
-
 class Draws:
-    """Random numbers for one turn of n rows: a function of row key, turn and draw index."""
+    """Random numbers for one turn of some rows: a function of row key, turn and draw index."""
 
-    def __init__(self, key: streams.Keys, turn: IntArray) -> None:
-        """Bind the keys (n,) and the turn indices (n,)."""
-        self._key = key
-        self._turn = turn
+    def __init__(self, key: streams.Keys, turn: IntArray, rows: IntArray) -> None:
+        """Bind all rows' keys and turn indices, and the rows that draw."""
+        self._key, self._turn, self._rows = key, turn, rows
 
-    def rows(self, rows: IntArray) -> Draws:
-        """Keep only some rows."""
-        return Draws(self._key[rows], self._turn[rows])
+    def at(self, positions: IntArray) -> Draws:
+        """Keep only some of the rows, by their positions in ``rows``."""
+        return Draws(self._key, self._turn, self._rows[positions])
 
     def uniform(self, index: int) -> FloatArray:
         """Draw from [0, 1), shape (n,)."""
-        return streams.uniform(self._key, self._turn, index)
-
-    def integers(self, index: int, high: npt.ArrayLike) -> IntArray:
-        """Draw integers below ``high``, shape (n,)."""
-        return streams.integers(high, self._key, self._turn, index)
+        return streams.uniform(self._key[self._rows], self._turn[self._rows], index)
 
 
-class Family(ABC):
-    """Base class: constants of the family, and its pure array functions.
+class World(ABC):
+    """What the engine asks of a family or of a mixture of families.
+
+    Attributes:
+        grammar: the messages' grammar.
+        components: names of the K reward components (the engine adds ``illegal``).
+        tasks: names of the variants, indexed by ``info["task"]``.
+        n_features: F, the width of ``View.features``.
+    """
+
+    grammar: Grammar
+    components: tuple[str, ...]
+    tasks: tuple[str, ...]
+    n_features: int
+
+    @property
+    @abstractmethod
+    def members(self) -> tuple[Family, ...]:
+        """The families behind the environments, in order."""
+
+    @property
+    @abstractmethod
+    def environment_names(self) -> tuple[str, ...]:
+        """Names indexed by ``info["environment"]``."""
+
+    @property
+    @abstractmethod
+    def num_prompts(self) -> int:
+        """Prompts per split."""
+
+    @property
+    @abstractmethod
+    def prompt_cycle(self) -> int:
+        """How many consecutive prompts hold every environment in its proportion."""
+
+    @abstractmethod
+    def new_state(self, n: int) -> State:
+        """Return a state of n rows, none of them begun."""
+
+    @abstractmethod
+    def begin(self, state: State, rows: IntArray, prompt: IntArray, split: IntArray) -> streams.Keys:
+        """Put rows into the initial states of prompts (n,) and return the prompts' keys (n,)."""
+
+    @abstractmethod
+    def environment(self, state: State, rows: IntArray) -> IntArray:
+        """Return the index (n,) of each row's environment."""
+
+    @abstractmethod
+    def task(self, state: State, rows: IntArray) -> IntArray:
+        """Return the index (n,) into ``tasks``."""
+
+    @abstractmethod
+    def apply(self, state: State, rows: IntArray, message: IntArray, draws: Draws) -> Outcome:
+        """Carry out legal messages (n, L), changing ``state`` in place."""
+
+    @abstractmethod
+    def timeout(self, state: State, rows: IntArray) -> FloatArray:
+        """Close rows whose turns are used up; return the reward components (n, K) of doing so."""
+
+    @abstractmethod
+    def look(self, state: State, rows: IntArray) -> View:
+        """Return everything that the engine reports of a state."""
+
+    @abstractmethod
+    def expert(self, state: State, rows: IntArray) -> IntArray:
+        """Return messages (n, L) of a policy that reaches the best expected return.
+
+        The expert knows no more than the agent: its message is a function of the observation.
+        """
+
+    @abstractmethod
+    def describe(self, state: State, row: int) -> str:
+        """Say in a sentence or two what the agent sees now (for transcripts)."""
+
+
+class Family(World):
+    """Base class of one environment: constants of the family, and its array functions.
 
     Attributes:
         name: the family's name, as in the environment id.
-        components: names of the K reward components (the engine adds ``illegal``).
-        tasks: names of the variants, indexed by ``info["task"]``.
-        constants: state columns that messages never change.
-        value_range: (worst, best) value that a rollout without illegal messages can have.
+        value_range: (lowest, highest) value that a rollout without illegal messages can have.
         illegal_penalty: value added by each illegal message, in the family's units.
         limit_ends_task: True where the turn limit is the task's natural end (the rollout then
             terminates); False where it is a budget (the rollout is truncated).
@@ -89,16 +167,12 @@ class Family(ABC):
     """
 
     name: ClassVar[str]
-    components: tuple[str, ...]
     limit_ends_task: ClassVar[bool] = False
     default_depth: ClassVar[int]
     depth_range: ClassVar[tuple[int, int]]
     default_difficulty: ClassVar[float] = 0.5
-    constants: ClassVar[tuple[str, ...]] = ()
-    tasks: tuple[str, ...]
     value_range: tuple[float, float]
     illegal_penalty: float
-    n_features: int
 
     def __init__(self, knobs: Knobs) -> None:
         """Resolve the knobs whose default depends on the family."""
@@ -111,7 +185,8 @@ class Family(ABC):
         limit = self.default_max_turns() if knobs.max_turns is None else knobs.max_turns
         # A truncation on the first turn would break Gymnasium's determinism check.
         self.turn_limit = check_integer("max_turns", limit, 1 if self.limit_ends_task else 2, 10_000)
-        self.grammar: Grammar = build_grammar(self.tools(), knobs.filler)
+        self.grammar = build_grammar(self.tools(), knobs.filler)
+        self._name_hash = streams.hash_name(self.name)
 
     @abstractmethod
     def default_max_turns(self) -> int:
@@ -126,63 +201,68 @@ class Family(ABC):
         """Make the prompts and their initial states from prompt keys (n,)."""
 
     @abstractmethod
-    def observe(self, state: State) -> npt.NDArray[np.float32]:
-        """Return features in [0, 1], shape (n, n_features), of what the agent has seen."""
+    def observe(self, state: State, rows: IntArray) -> Features:
+        """Return ``View.features``, in [0, 1]."""
 
     @abstractmethod
-    def apply(self, state: State, message: IntArray, draws: Draws) -> Outcome:
-        """Carry out legal messages (n, L), changing ``state`` in place."""
-
-    def timeout(self, state: State) -> Outcome:
-        """Close rollouts whose turns are used up, changing ``state`` in place; by default worth nothing."""
-        score = self.score(state)
-        n = len(score)
-        return Outcome(
-            np.zeros((n, len(self.components))), np.ones(n, np.bool_), score,
-            np.zeros(n, np.bool_), np.ones(n, np.bool_),
-        )  # fmt: skip
+    def ground_truth(self, state: State, rows: IntArray) -> IntArray:
+        """Return ``View.ground_truth``."""
 
     @abstractmethod
-    def score(self, state: State) -> FloatArray:
-        """Return the scale-free score in [0, 1] of rollouts that ended in this state, shape (n,)."""
+    def state_key(self, state: State, rows: IntArray) -> IntArray:
+        """Return ``View.state_key``."""
 
     @abstractmethod
-    def expert(self, state: State) -> IntArray:
-        """Return messages (n, L) of a policy that reaches the best expected return."""
+    def score(self, state: State, rows: IntArray) -> FloatArray:
+        """Return ``View.score``."""
 
     @abstractmethod
-    def ground_truth(self, state: State) -> IntArray:
-        """Return the message (n, L) that a rollout must give as its answer in the end."""
+    def success(self, state: State, rows: IntArray) -> BoolArray:
+        """Return ``View.success``."""
 
-    @abstractmethod
-    def task(self, state: State) -> IntArray:
-        """Return the index (n,) into ``tasks``."""
+    def valid(self, state: State, rows: IntArray) -> BoolArray:
+        """Return ``View.valid``; by default nothing can fail."""
+        return np.ones(len(rows), dtype=np.bool_)
 
-    @abstractmethod
-    def state_columns(self, state: State) -> Sequence[npt.NDArray[np.integer]]:
-        """Return integer columns (n,) that together identify the state within its prompt."""
+    def timeout(self, state: State, rows: IntArray) -> FloatArray:
+        """Close rows whose turns are used up; by default this is worth nothing."""
+        return np.zeros((len(rows), len(self.components)))
 
-    @abstractmethod
-    def describe(self, state: State, row: int) -> str:
-        """Say in a sentence or two what the agent sees now (for transcripts)."""
-
-    def look(self, state: State) -> View:
+    def look(self, state: State, rows: IntArray) -> View:
         """Return everything that the engine reports of a state."""
-        return View(self.observe(state), self.ground_truth(state), state_key(self.state_columns(state)))
+        return View(
+            self.observe(state, rows),
+            self.ground_truth(state, rows),
+            self.state_key(state, rows),
+            self.score(state, rows),
+            self.success(state, rows),
+            self.valid(state, rows),
+        )
 
-    # What a mixture answers per row; a single family has one environment.
-    def environment(self, state: State) -> IntArray:
-        """Return the index (n,) of each row's environment."""
-        return np.zeros_like(self.task(state))
+    def new_state(self, n: int) -> State:
+        """Return a state of n rows, none of them begun."""
+        columns = self.start(np.zeros(0, dtype=np.uint64))
+        return {name: np.zeros((n, *c.shape[1:]), dtype=c.dtype) for name, c in columns.items()}
+
+    def begin(self, state: State, rows: IntArray, prompt: IntArray, split: IntArray) -> streams.Keys:
+        """Put rows into the initial states of prompts (n,) and return the prompts' keys (n,)."""
+        key = streams.mix(streams.PROMPT, self._name_hash, split, prompt)
+        for name, values in self.start(key).items():
+            state[name][rows] = values
+        return key
+
+    def environment(self, state: State, rows: IntArray) -> IntArray:
+        """There is one environment."""
+        return np.zeros(len(rows), dtype=np.int64)
 
     @property
     def members(self) -> tuple[Family, ...]:
-        """The families behind the environments, in order."""
+        """The family itself."""
         return (self,)
 
     @property
     def environment_names(self) -> tuple[str, ...]:
-        """Names indexed by ``info["environment"]``."""
+        """The family's name."""
         return (self.name,)
 
     @property
@@ -192,84 +272,53 @@ class Family(ABC):
 
     @property
     def prompt_cycle(self) -> int:
-        """How many consecutive prompts hold every environment in its proportion."""
+        """There is one environment."""
         return 1
 
-    def prompt_key(self, prompt: IntArray, split: IntArray) -> streams.Keys:
-        """Return the key (n,) from which everything about a prompt is drawn."""
-        return streams.mix(streams.PROMPT, streams.hash_name(self.name), split, prompt)
 
-    def begin(self, prompt: IntArray, split: IntArray) -> tuple[State, streams.Keys]:
-        """Return the initial states of prompts (n,) and their keys (n,)."""
-        key = self.prompt_key(prompt, split)
-        return self.start(key), key
+def spread_difficulty(difficulty: float, uniform: FloatArray) -> FloatArray:
+    """Give each prompt a probability of its own, whose mean is the difficulty.
 
-
-def state_key(columns: Sequence[npt.NDArray[np.integer]]) -> IntArray:
-    """Hash integer columns (n,) into one non-negative key (n,), the same in every process."""
-    return streams.to_int63(streams.mix(*columns))
+    The probabilities lie evenly within 0.25 of the difficulty, or less where that would leave [0, 1].
+    """
+    width = min(0.5, 2.0 * difficulty, 2.0 * (1.0 - difficulty))
+    return difficulty + width * (uniform - 0.5)
 
 
-def encode(*fields: tuple[npt.NDArray[np.integer], int]) -> npt.NDArray[np.float32]:
-    """Write several one-hot fields side by side.
+def pick(table: npt.NDArray[np.int8], rows: IntArray, at: npt.NDArray[np.integer]) -> npt.NDArray[np.int8]:
+    """Return ``table[rows, at]``, (n, k), of an array (N, m, k): many times faster than that expression."""
+    n, m, k = table.shape
+    return table.reshape(n * m, k).take(rows * m + at, axis=0)
+
+
+class OneHot:
+    """Writes several one-hot fields side by side.
 
     Args:
-        *fields: pairs of indices (n,) and the size of the field; a negative index leaves the field
-            empty.
-
-    Returns:
-        float32 array (n, sum of the sizes).
-    """
-    n, width = len(fields[0][0]), sum(size for _, size in fields)
-    features = np.zeros((n, width), dtype=np.float32)
-    flat, first = features.reshape(-1), np.arange(n) * width
-    offset = 0
-    for index, size in fields:
-        if size and len(index):
-            present = np.asarray(index) >= 0
-            if present.all():
-                flat[first + offset + index] = 1.0
-            else:
-                flat[(first + offset + index)[present]] = 1.0
-        offset += size
-    return features
-
-
-def one_hot(index: npt.NDArray[np.integer], size: int) -> npt.NDArray[np.float32]:
-    """Encode indices (n,) as (n, size); a negative index gives a row of zeros."""
-    return (np.asarray(index)[:, None] == np.arange(size)).astype(np.float32)
-
-
-class RowsView(dict[str, npt.NDArray[Any]]):
-    """Some rows of a state; a column is copied when it is first asked for.
-
-    Most functions need few columns, and copying them all would cost more than the functions.
-
-    Args:
-        state: the whole state, or a view of it.
-        rows: indices of the rows.
-        prefix: what the columns' names begin with in ``state``.
+        *sizes: how many values each field has.
     """
 
-    def __init__(self, state: State, rows: IntArray, prefix: str = "") -> None:
+    def __init__(self, *sizes: int) -> None:
         """See the class docstring."""
-        super().__init__()
-        self._state, self._rows, self._prefix = state, rows, prefix
+        self.width = sum(sizes)
+        self._first = np.cumsum([0, *sizes[:-1]])[:, None]
 
-    def __missing__(self, name: str) -> npt.NDArray[Any]:
-        """Copy a column."""
-        values = self._state[self._prefix + name][self._rows]
-        self[name] = values
-        return values
+    def __call__(self, *columns: npt.NDArray[np.integer], spare: int = 0) -> Features:
+        """Encode the fields of n rows.
 
-    def write_back(self, constants: Collection[str]) -> None:
-        """Write the columns that were used, except ``constants``, into the whole state."""
-        for name, values in self.items():
-            if name not in constants:
-                self._state[self._prefix + name][self._rows] = values
+        Args:
+            *columns: arrays (n, k) of values, one column per field in all; ``NOTHING`` leaves a field
+                empty.
+            spare: how many features of 0 to add at the end.
 
-
-def write_rows(state: State, rows: IntArray, part: State) -> None:
-    """Write ``part`` into the given rows of a state."""
-    for name, values in part.items():
-        state[name][rows] = values
+        Returns:
+            float32 array (n, sum of the sizes + spare).
+        """
+        # Fields come first while working: NumPy is fast along the last axis, and there are many rows.
+        fields = np.concatenate([column.T for column in columns])
+        n, width = len(columns[0]), self.width + spare
+        places = fields + self._first
+        places += np.arange(0, n * width, width)
+        features = np.zeros(n * width, dtype=np.float32)
+        features[places[fields >= 0]] = 1.0
+        return features.reshape(n, width)

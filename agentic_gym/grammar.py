@@ -7,6 +7,7 @@ masking and sampling a batch of messages are a few array look-ups per slot.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -58,12 +59,15 @@ class Grammar:
 
     Attributes:
         vocabulary: token names, V of them.
+        words: per dialect, what the tokens mean there.
         n_slots: L, the length of the longest message.
         start: (D,) first state of each dialect (one dialect per environment of a mixture).
         tokens: (S, W) legal tokens of a state, padded with the end token.
         width: (S,) how many of them are real.
-        position: (S, V) index of a token among the state's legal ones, -1 if illegal.
+        position: (S, V) index of a token among the state's legal ones, -1 if illegal; 0 for every
+            token after the end.
         next_state: (S, W) state after choosing the w-th legal token.
+        following: (S, V) state after a token; the final state after an illegal one.
         column: (S, W) index of the policy output that scores this choice. Equal tokens in equal
             roles (same tool, same slot) share a column, also across environments, as the words
             of a language model do.
@@ -72,12 +76,14 @@ class Grammar:
     """
 
     vocabulary: tuple[str, ...]
+    words: tuple[tuple[str, ...], ...]
     n_slots: int
     start: IntArray
     tokens: IntArray
     width: IntArray
     position: IntArray
     next_state: IntArray
+    following: IntArray
     column: IntArray
     dialect_features: int = 0
 
@@ -104,19 +110,15 @@ class Grammar:
 
     def parse(self, message: npt.NDArray[np.integer], dialect: IntArray) -> Parse:
         """Walk the automaton over messages of shape (n, L); tokens after the end are ignored."""
-        n = len(message)
-        states = np.empty((n, self.n_slots), dtype=np.int64)
-        positions = np.empty((n, self.n_slots), dtype=np.int64)
+        # Slots come first while working: NumPy is fast along the last axis, and there are many rows.
+        tokens = np.ascontiguousarray(message.T)
+        states = np.empty(tokens.shape, dtype=np.int64)
         state = self.start[dialect]
-        legal = np.ones(n, dtype=np.bool_)
-        for slot in range(self.n_slots):
-            states[:, slot] = state
-            running = state != DONE
-            position = np.where(running, self.position[state, message[:, slot]], 0)
-            positions[:, slot] = position
-            legal &= position >= 0
-            state = np.where(position >= 0, self.next_state[state, np.maximum(position, 0)], DONE)
-        return Parse(states, positions, states != DONE, legal)
+        for slot, token in enumerate(tokens):
+            states[slot] = state
+            state = self.following[state, token]
+        position = self.position[states, tokens]
+        return Parse(states.T, position.T, (states != DONE).T, (position >= 0).all(axis=0))
 
     def sample(self, uniform: npt.NDArray[np.float64], dialect: IntArray) -> IntArray:
         """Turn uniform numbers (n, L) into legal messages, every choice equally likely."""
@@ -142,12 +144,14 @@ class Grammar:
     def text(self, message: npt.NDArray[np.integer], dialect: int = 0) -> str:
         """Write one message (L,) as a person would read it, for example ``lookup(Ada, wrote)``."""
         parse = self.parse(message[None, :], np.array([dialect]))
-        words = [self.vocabulary[token] for token in message[parse.counted[0]]]
+        names = self.words[dialect]
+        # A token that means nothing in this dialect is written as its number.
+        words = [names[t] if t < len(names) else f"<{t}>" for t in message[parse.counted[0]]]
         if not parse.legal[0]:
             return "illegal message: " + " ".join(words)
-        filler = sum(word == self.vocabulary[FILLER] for word in words)
-        words = [word for word in words if word not in (self.vocabulary[FILLER], self.vocabulary[END])]
-        return f"{words[0]}({', '.join(words[1:])})" + " ..." * filler
+        filler = words.count(names[FILLER])
+        tool, *arguments = (word for word in words if word not in (names[END], names[FILLER]))
+        return f"{tool}({', '.join(arguments)})" + " ..." * filler
 
     def encode(self, *words: str) -> IntArray:
         """Write a message (L,) from its words, padded with end tokens.
@@ -158,7 +162,7 @@ class Grammar:
         unknown = [word for word in words if word not in self.vocabulary]
         if unknown or len(words) > self.n_slots:
             raise ValueError(
-                f"words={words!r} is not a message: at most {self.n_slots} of {self.vocabulary[2:]} are allowed."
+                f"words={words!r} is not a message: at most {self.n_slots} of {self.vocabulary} are allowed."
             )
         message = np.full(self.n_slots, END, dtype=np.int64)
         message[: len(words)] = [self.vocabulary.index(word) for word in words]
@@ -180,24 +184,35 @@ class _Table:
         self.role.append(role)
         return len(self.tokens) - 1
 
-    def compile(self, vocabulary: tuple[str, ...], n_slots: int, start: list[int], features: int) -> Grammar:
-        """Pad the lists into arrays and number the policy outputs."""
+    def compile(self, words: Sequence[tuple[str, ...]], n_slots: int, start: Sequence[int]) -> Grammar:
+        """Pad the lists into arrays and number the policy outputs.
+
+        Args:
+            words: what the tokens mean in each dialect.
+            n_slots: length of the longest message.
+            start: first state of each dialect.
+        """
+        vocabulary = tuple(
+            "|".join(dict.fromkeys(name for name in names if name is not None))
+            for names in itertools.zip_longest(*words)
+        )
         n_states, width = len(self.tokens), max(map(len, self.tokens))
         tokens = np.full((n_states, width), END, dtype=np.int64)
         next_state = np.full((n_states, width), DONE, dtype=np.int64)
         position = np.full((n_states, len(vocabulary)), -1, dtype=np.int64)
+        following = np.full((n_states, len(vocabulary)), DONE, dtype=np.int64)
         column = np.zeros((n_states, width), dtype=np.int64)
         columns: dict[tuple[int, int, int], int] = {}
-        for state, (row, following, role) in enumerate(
-            zip(self.tokens, self.next_state, self.role, strict=True)
-        ):
+        for state, (row, after, role) in enumerate(zip(self.tokens, self.next_state, self.role, strict=True)):
             tokens[state, : len(row)] = row
-            next_state[state, : len(row)] = following
+            next_state[state, : len(row)] = after
             position[state, row] = np.arange(len(row))
+            following[state, row] = after
             column[state, : len(row)] = [columns.setdefault((*role, token), len(columns)) for token in row]
+        position[DONE] = 0
         return Grammar(
-            vocabulary, n_slots, np.array(start), tokens, np.array([len(row) for row in self.tokens]),
-            position, next_state, column, features,
+            vocabulary, tuple(words), n_slots, np.array(start), tokens, np.array([len(row) for row in self.tokens]),
+            position, next_state, following, column, len(words) if len(words) > 1 else 0,
         )  # fmt: skip
 
 
@@ -246,7 +261,7 @@ def build_grammar(tools: Sequence[Tool], filler: int = 0) -> Grammar:
     vocabulary = _vocabulary(tools)
     table = _Table()
     start = _add_dialect(table, tools, filler, {name: token for token, name in enumerate(vocabulary)})
-    return table.compile(vocabulary, _n_slots(tools, filler), [start], features=0)
+    return table.compile([vocabulary], _n_slots(tools, filler), [start])
 
 
 def join_grammars(dialects: Sequence[tuple[Sequence[Tool], int]]) -> Grammar:
@@ -259,18 +274,12 @@ def join_grammars(dialects: Sequence[tuple[Sequence[Tool], int]]) -> Grammar:
         dialects: per environment its tools and its number of filler tokens.
     """
     vocabularies = [_vocabulary(tools) for tools, _ in dialects]
-    size = max(map(len, vocabularies))
-    names = tuple(
-        "|".join(dict.fromkeys(words[token] for words in vocabularies if token < len(words)))
-        for token in range(size)
-    )
     table = _Table()
     start = [
         _add_dialect(table, tools, filler, {name: token for token, name in enumerate(words)})
         for (tools, filler), words in zip(dialects, vocabularies, strict=True)
     ]
-    n_slots = max(_n_slots(tools, filler) for tools, filler in dialects)
-    return table.compile(names, n_slots, start, features=len(dialects))
+    return table.compile(vocabularies, max(_n_slots(tools, filler) for tools, filler in dialects), start)
 
 
 def grammar_of_sizes(sizes: Sequence[int]) -> Grammar:
@@ -284,4 +293,4 @@ def grammar_of_sizes(sizes: Sequence[int]) -> Grammar:
     for slot in reversed(range(len(sizes))):
         following = table.add(range(sizes[slot]), [following] * sizes[slot], role=(-1, slot))
     names = tuple(str(token) for token in range(max(sizes)))
-    return table.compile(names, len(sizes), [following], features=0)
+    return table.compile([names], len(sizes), [following])

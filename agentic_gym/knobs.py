@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Literal
 
 
 def check_number(name: str, value: object, low: float, high: float, *, open_low: bool = False) -> float:
@@ -95,10 +95,3 @@ class Knobs:
 
 
 KNOB_NAMES = tuple(field.name for field in fields(Knobs))
-
-
-def split_knobs(arguments: dict[str, Any]) -> tuple[Knobs, dict[str, Any]]:
-    """Separate the common knobs from a family's own arguments."""
-    common = {name: value for name, value in arguments.items() if name in KNOB_NAMES}
-    own = {name: value for name, value in arguments.items() if name not in KNOB_NAMES}
-    return Knobs(**common), own

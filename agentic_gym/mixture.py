@@ -6,28 +6,18 @@ id says which environment it belongs to, and each row's functions are those of i
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from agentic_gym import streams
 from agentic_gym.families import FAMILIES
-from agentic_gym.family import (
-    Draws,
-    Family,
-    FloatArray,
-    IntArray,
-    Outcome,
-    RowsView,
-    State,
-    View,
-    one_hot,
-)
+from agentic_gym.family import Draws, Family, FloatArray, IntArray, Outcome, State, View, World
 from agentic_gym.grammar import join_grammars
-from agentic_gym.knobs import Knobs, check_integer, check_number, split_knobs
+from agentic_gym.knobs import KNOB_NAMES, Knobs, check_integer, check_number
 
 MATCHED: tuple[dict[str, Any], ...] = (
     {"name": "ChainShort", "family": "Chain", "depth": 2, "reward_scale": 1.0},
@@ -52,12 +42,12 @@ def _scale(spread: float) -> list[dict[str, Any]]:
 
 
 def _depth(spread: float) -> list[dict[str, Any]]:
-    deepest = {"ChainShort": 1, "Database": 1, "Search": 2, "ChainLong": int(min(64, max(2, round(spread))))}
-    return [{**member, "depth": deepest[member["name"]]} for member in _matched(spread)]
+    depths = {"ChainShort": 1, "Database": 1, "Search": 2, "ChainLong": round(spread)}
+    return [{**member, "depth": depths[member["name"]]} for member in _matched(spread)]
 
 
 def _difficulty(spread: float) -> list[dict[str, Any]]:
-    levels = np.linspace(0.5 - min(spread, 1.0) / 2, 0.5 + min(spread, 1.0) / 2, len(MATCHED))
+    levels = np.linspace(0.5 - spread / 2, 0.5 + spread / 2, len(MATCHED))
     return [{**m, "difficulty": float(level)} for m, level in zip(_matched(spread), levels, strict=True)]
 
 
@@ -70,7 +60,7 @@ def _noise(spread: float) -> list[dict[str, Any]]:
 
 
 def _length(spread: float) -> list[dict[str, Any]]:
-    fillers = np.linspace(0, min(spread, 64), len(MATCHED)).round().astype(int)
+    fillers = np.linspace(0, spread, len(MATCHED)).round().astype(int)
     return [{**m, "filler": int(filler)} for m, filler in zip(_matched(spread), fillers, strict=True)]
 
 
@@ -88,17 +78,17 @@ def _all(spread: float) -> list[dict[str, Any]]:
     ]
 
 
-PRESETS: dict[str, tuple[Callable[[float], list[dict[str, Any]]], float]] = {
-    "matched": (_matched, 1.0),
-    "scale": (_scale, 100.0),
-    "depth": (_depth, 8.0),
-    "difficulty": (_difficulty, 0.8),
-    "noise": (_noise, 0.3),
-    "length": (_length, 4.0),
-    "frequency": (_frequency, 4.0),
-    "all": (_all, 100.0),
+PRESETS: dict[str, tuple[Callable[[float], list[dict[str, Any]]], float, tuple[float, float]]] = {
+    "matched": (_matched, 1.0, (1.0, 1.0)),
+    "scale": (_scale, 100.0, (1e-6, 1e6)),
+    "depth": (_depth, 8.0, (1.0, 64.0)),
+    "difficulty": (_difficulty, 0.8, (0.0, 1.0)),
+    "noise": (_noise, 0.3, (0.0, 1e6)),
+    "length": (_length, 4.0, (0.0, 64.0)),
+    "frequency": (_frequency, 4.0, (1.0, 1000.0)),
+    "all": (_all, 100.0, (1e-6, 1e6)),
 }
-"""Name -> (members for a spread, default spread)."""
+"""Name -> (members for a spread, default spread, smallest and largest spread)."""
 
 
 def preset(name: str, spread: float | None = None) -> list[dict[str, Any]]:
@@ -112,40 +102,50 @@ def preset(name: str, spread: float | None = None) -> list[dict[str, Any]]:
             reward; largest number of filler tokens. ``None`` takes the preset's default.
 
     Raises:
-        ValueError: if the name is unknown, or ``spread`` is not a positive number.
+        ValueError: if the name is unknown, or ``spread`` is out of the preset's range.
     """
     if name not in PRESETS:
         raise ValueError(f"preset={name!r} is not allowed: it must be one of {list(PRESETS)}.")
-    members, default = PRESETS[name]
-    return members(default if spread is None else check_number("spread", spread, 0.0, 1e12, open_low=True))
+    members, default, (low, high) = PRESETS[name]
+    return members(default if spread is None else check_number("spread", spread, low, high))
 
 
-def make_family(family: str, **arguments: Any) -> Family:
-    """Make a family (or ``"Mixture"``) from its name and knobs.
+def make_world(family: str, **arguments: Any) -> World:
+    """Make a family or a mixture of families from its name (``"Mixture"``) and knobs.
 
     Raises:
         ValueError: if the family is unknown or a knob has a value that is not allowed.
         TypeError: if an argument is unknown.
     """
-    if family == "Mixture":
-        return Mixture(**arguments)
+    return Mixture(**arguments) if family == "Mixture" else make_family(family, **arguments)
+
+
+def make_family(family: str, **arguments: Any) -> Family:
+    """Make a family from its name and knobs.
+
+    Raises:
+        ValueError: if the family is unknown or a knob has a value that is not allowed.
+        TypeError: if an argument is unknown.
+    """
     if family not in FAMILIES:
         raise ValueError(f"family={family!r} is not allowed: it must be one of {[*FAMILIES, 'Mixture']}.")
-    knobs, own = split_knobs(arguments)
-    try:
-        return FAMILIES[family](knobs, **own)
-    except TypeError as error:
-        raise TypeError(
-            f"{family}: {error}. Common knobs: {[f.name for f in dataclasses.fields(Knobs)]}."
-        ) from None
+    make = FAMILIES[family]
+    own_names = [name for name in inspect.signature(make).parameters if name != "knobs"]
+    unknown = sorted(set(arguments) - {*own_names, *KNOB_NAMES})
+    if unknown:
+        raise TypeError(f"{family} has no argument {unknown}: allowed are {[*own_names, *KNOB_NAMES]}.")
+    common = {name: value for name, value in arguments.items() if name in KNOB_NAMES}
+    own = {name: value for name, value in arguments.items() if name in own_names}
+    return make(Knobs(**common), **own)
 
 
-class Mixture(Family):
+class Mixture(World):
     """Several environments, one policy.
 
     ## Description
     Rows belong to different environments. Prompt ids are dealt in a fixed cycle by weight: with
-    equal weights prompt ``p`` belongs to environment ``p % E``.
+    equal weights prompt ``p`` belongs to environment ``p % E``. Two environments of one family and
+    depth have the same prompts, but noise of their own.
 
     ## Action Space
     The shared token range of all environments; each environment has its own grammar. A token id
@@ -153,22 +153,28 @@ class Mixture(Family):
 
     ## Observation Space
     One-hot environment (E), then that environment's features padded with zeros, then the engine's
-    three features.
+    three features (share of turns used, tool failure, illegal message).
+
+    ## Starting State
+    Each environment's own.
 
     ## Rewards
-    Each environment's own, with its own scale, offset, noise and density. Components are padded.
+    Each environment's own, with its own scale, offset, noise and density. Components are padded;
+    the last one is ``illegal``.
+
+    ## Episode End
+    Each environment's own.
 
     ## Arguments
-    * ``preset`` and ``spread``: a named mixture, see ``agentic_gym.mixture.preset``; or
+    * ``preset`` (default ``matched``) and ``spread``: a named mixture, see
+      ``agentic_gym.mixture.preset``; or
     * ``environments``: a list of dictionaries, each with ``family``, optionally ``name`` (unique)
       and ``weight`` (a positive integer), and that family's knobs.
-    * Any common knob given here overrides that knob of every environment.
+    * Any knob given here overrides that knob of every environment.
 
     ## Version History
     * v0: initial version.
     """
-
-    name = "Mixture"
 
     def __init__(
         self,
@@ -185,22 +191,14 @@ class Mixture(Family):
             raise ValueError(f"environments: the names {names} must be unique; give each a 'name'.")
         self._members = tuple(make_family(**{**member, **shared}) for member in members)
         self._names = tuple(names)
-        self._cycle = _deal(weights)
         self._weights = np.array(weights)
-        self.components = max((member.components for member in self._members), key=len)
-        self.tasks = max((member.tasks for member in self._members), key=len)
+        self._cycle, self._earlier = _deal(weights)
+        for member, weight, name in zip(self._members, weights, names, strict=True):
+            check_integer(f"num_prompts of {name}", member.knobs.num_prompts, weight, 2**40)
+        self.components = _join([member.components for member in self._members])
+        self.tasks = _join([member.tasks for member in self._members])
         self.n_features = len(names) + max(member.n_features for member in self._members)
         self.grammar = join_grammars([(member.tools(), member.knobs.filler) for member in self._members])
-        if any(member.name == "Mixture" for member in self._members):
-            raise ValueError("environments: a Mixture may not contain a Mixture.")
-
-    def default_max_turns(self) -> int:
-        """Each environment has its own limit."""
-        return max(member.turn_limit for member in self._members)
-
-    def tools(self) -> Sequence[Any]:
-        """Each environment has its own tools."""
-        return ()
 
     @property
     def members(self) -> tuple[Family, ...]:
@@ -216,7 +214,7 @@ class Mixture(Family):
     def num_prompts(self) -> int:
         """Whole cycles only, so that every environment has its share."""
         cycles = min(m.num_prompts // int(w) for m, w in zip(self._members, self._weights, strict=True))
-        return max(cycles, 1) * len(self._cycle)
+        return cycles * len(self._cycle)
 
     @property
     def prompt_cycle(self) -> int:
@@ -225,138 +223,128 @@ class Mixture(Family):
 
     def locate(self, prompt: IntArray) -> tuple[IntArray, IntArray]:
         """Return each prompt's environment and its prompt id inside that environment."""
-        slot = prompt % len(self._cycle)
+        cycle, slot = np.divmod(prompt, len(self._cycle))
         environment = self._cycle[slot]
-        earlier = np.array([np.sum(self._cycle[:s] == e) for s, e in enumerate(self._cycle)])
-        return environment, (prompt // len(self._cycle)) * self._weights[environment] + earlier[slot]
+        return environment, cycle * self._weights[environment] + self._earlier[slot]
 
-    def begin(self, prompt: IntArray, split: IntArray) -> tuple[State, streams.Keys]:
+    def new_state(self, n: int) -> State:
+        """Return n rows for every environment, of which each row uses one."""
+        states = {str(index): member.new_state(n) for index, member in enumerate(self._members)}
+        return {"environment": np.zeros(n, dtype=np.int64), **states}
+
+    def begin(self, state: State, rows: IntArray, prompt: IntArray, split: IntArray) -> streams.Keys:
         """Start each row in its environment."""
-        environment, local = self.locate(prompt)
-        state: State = {"environment": environment}
-        key = np.empty(len(prompt), dtype=np.uint64)
+        state["environment"][rows], local = self.locate(prompt)
+        key = np.empty(len(rows), dtype=np.uint64)
+        for index, member, part, at in self._parts(state, rows):
+            # The index keeps the noise of two environments of one family apart.
+            key[at] = streams.mix(member.begin(part, rows[at], local[at], split[at]), index)
+        return key
+
+    def _parts(self, state: State, rows: IntArray) -> Iterator[tuple[int, Family, State, IntArray]]:
+        """Yield index, family, state and the positions in ``rows`` of each environment that has any."""
+        environment = state["environment"][rows]
         for index, member in enumerate(self._members):
-            rows = np.flatnonzero(environment == index)
-            # Rows of other environments get a valid dummy state, so that all columns have n rows.
-            part, _ = member.begin(np.where(environment == index, local, 0), split)
-            state.update({f"{index}/{name}": values for name, values in part.items()})
-            # The index keeps two environments of one family apart.
-            key[rows] = streams.mix(member.prompt_key(local[rows], split[rows]), index)
-        return state, key
+            at = np.flatnonzero(environment == index)
+            if len(at):
+                yield index, member, state[str(index)], at
 
-    def start(self, key: streams.Keys) -> State:
-        """Not used: prompts are started by ``begin``."""
-        raise NotImplementedError
-
-    def _parts(self, state: State) -> list[tuple[int, Family, IntArray, RowsView]]:
-        parts = []
-        for index, member in enumerate(self._members):
-            rows = np.flatnonzero(state["environment"] == index)
-            if len(rows):
-                parts.append((index, member, rows, RowsView(state, rows, f"{index}/")))
-        return parts
-
-    def _gather(self, state: State, width: int, dtype: type, function: str) -> npt.NDArray[Any]:
-        result = np.zeros((len(state["environment"]), width), dtype=dtype)
-        for _, member, rows, part in self._parts(state):
-            values = getattr(member, function)(part)
-            values = values[:, None] if values.ndim == 1 else values
-            result[rows, : values.shape[1]] = values
-        return result
-
-    def observe(self, state: State) -> npt.NDArray[np.float32]:
-        """Put the environment's one-hot before its padded features."""
-        return self.look(state).features
-
-    def expert(self, state: State) -> IntArray:
-        """Ask each environment's expert."""
-        return self._gather(state, self.grammar.n_slots, np.int64, "expert")
-
-    def ground_truth(self, state: State) -> IntArray:
-        """Ask each environment."""
-        return self.look(state).ground_truth
-
-    def task(self, state: State) -> IntArray:
-        """Ask each environment."""
-        return np.asarray(self._gather(state, 1, np.int64, "task")[:, 0])
-
-    def score(self, state: State) -> FloatArray:
-        """Ask each environment."""
-        return np.asarray(self._gather(state, 1, np.float64, "score")[:, 0])
-
-    def environment(self, state: State) -> IntArray:
+    def environment(self, state: State, rows: IntArray) -> IntArray:
         """Return each row's environment."""
-        return np.asarray(state["environment"], dtype=np.int64)
+        return np.asarray(state["environment"][rows])
 
-    def state_columns(self, state: State) -> Sequence[npt.NDArray[np.integer]]:
-        """Return one column: the environments' own keys, kept apart by the environment."""
-        return [state["environment"], self.look(state).state_key]
+    def task(self, state: State, rows: IntArray) -> IntArray:
+        """Ask each environment."""
+        task = np.zeros(len(rows), dtype=np.int64)
+        for _, member, part, at in self._parts(state, rows):
+            task[at] = member.task(part, rows[at])
+        return task
 
-    def look(self, state: State) -> View:
-        """Ask each environment once."""
-        n, n_environments = len(state["environment"]), len(self._members)
-        features = np.zeros((n, self.n_features), dtype=np.float32)
-        features[:, :n_environments] = one_hot(state["environment"], n_environments)
-        ground_truth = np.zeros((n, self.grammar.n_slots), dtype=np.int64)
-        key = np.zeros(n, dtype=np.int64)
-        for _, member, rows, part in self._parts(state):
-            view = member.look(part)
-            features[rows, n_environments : n_environments + view.features.shape[1]] = view.features
-            ground_truth[rows, : view.ground_truth.shape[1]] = view.ground_truth
-            key[rows] = view.state_key
-        return View(features, ground_truth, key)
+    def expert(self, state: State, rows: IntArray) -> IntArray:
+        """Ask each environment's expert."""
+        message = np.zeros((len(rows), self.grammar.n_slots), dtype=np.int64)
+        for _, member, part, at in self._parts(state, rows):
+            message[at, : member.grammar.n_slots] = member.expert(part, rows[at])
+        return message
 
-    def apply(self, state: State, message: IntArray, draws: Draws) -> Outcome:
+    def apply(self, state: State, rows: IntArray, message: IntArray, draws: Draws) -> Outcome:
         """Let each environment carry out its rows' messages."""
-        return self._outcome(
-            state, lambda member, part, rows: member.apply(part, message[rows], draws.rows(rows))
-        )
+        components = np.zeros((len(rows), len(self.components)))
+        terminated = np.zeros(len(rows), dtype=np.bool_)
+        for _, member, part, at in self._parts(state, rows):
+            outcome = member.apply(part, rows[at], message[at], draws.at(at))
+            components[at, : len(member.components)] = outcome.components
+            terminated[at] = outcome.terminated
+        return Outcome(components, terminated)
 
-    def timeout(self, state: State) -> Outcome:
+    def timeout(self, state: State, rows: IntArray) -> FloatArray:
         """Let each environment close its rows."""
-        return self._outcome(state, lambda member, part, rows: member.timeout(part))
+        components = np.zeros((len(rows), len(self.components)))
+        for _, member, part, at in self._parts(state, rows):
+            components[at, : len(member.components)] = member.timeout(part, rows[at])
+        return components
 
-    def _outcome(self, state: State, act: Callable[[Family, State, IntArray], Outcome]) -> Outcome:
-        n = len(state["environment"])
-        outcome = Outcome(
-            np.zeros((n, len(self.components))), np.zeros(n, np.bool_), np.zeros(n),
-            np.zeros(n, np.bool_), np.ones(n, np.bool_),
-        )  # fmt: skip
-        for _, member, rows, part in self._parts(state):
-            result = act(member, part, rows)
-            outcome.components[rows, : result.components.shape[1]] = result.components
-            for whole, values in zip(outcome[1:], result[1:], strict=True):
-                whole[rows] = values
-            part.write_back(member.constants)
-        return outcome
+    def look(self, state: State, rows: IntArray) -> View:
+        """Put the environment's one-hot before its padded features."""
+        n, n_environments = len(rows), len(self._members)
+        whole = View(
+            features=np.zeros((n, self.n_features), dtype=np.float32),
+            ground_truth=np.zeros((n, self.grammar.n_slots), dtype=np.int64),
+            state_key=np.zeros(n, dtype=np.int64),
+            score=np.zeros(n),
+            success=np.zeros(n, dtype=np.bool_),
+            valid=np.zeros(n, dtype=np.bool_),
+        )
+        for index, member, part, at in self._parts(state, rows):
+            view = member.look(part, rows[at])
+            whole.features[at, index] = 1.0
+            whole.features[at, n_environments : n_environments + member.n_features] = view.features
+            whole.ground_truth[at, : member.grammar.n_slots] = view.ground_truth
+            for target, values in zip(whole[2:], view[2:], strict=True):
+                target[at] = values
+        return whole
 
     def describe(self, state: State, row: int) -> str:
         """Name the environment and let it speak."""
         index = int(state["environment"][row])
-        part = RowsView(state, np.array([row]), f"{index}/")
-        return f"[{self._names[index]}] {self._members[index].describe(part, 0)}"
+        return f"[{self._names[index]}] {self._members[index].describe(state[str(index)], row)}"
 
 
 def _resolve(
     name: str | None, spread: float | None, environments: Sequence[Mapping[str, Any]] | None
 ) -> list[dict[str, Any]]:
-    if environments is not None:
-        if name is not None or spread is not None:
-            raise ValueError("environments: give either a list of environments or a preset, not both.")
-        members = [dict(member) for member in environments]
-        if not members or any("family" not in member for member in members):
-            raise ValueError(f"environments={environments!r} is not allowed: each needs a 'family'.")
-        return members
-    return preset("matched" if name is None else name, spread)
+    if environments is None:
+        return preset("matched" if name is None else name, spread)
+    if name is not None or spread is not None:
+        raise ValueError("environments: give either a list of environments or a preset, not both.")
+    members = list(environments)
+    if not members or not all(isinstance(member, Mapping) and "family" in member for member in members):
+        raise ValueError(
+            f"environments={environments!r} is not allowed: it must be a list of dictionaries with a 'family'."
+        )
+    if any(member["family"] == "Mixture" for member in members):
+        raise ValueError("environments: a Mixture may not contain a Mixture.")
+    return [dict(member) for member in members]
 
 
-def _deal(weights: Sequence[int]) -> IntArray:
-    """Spread environments evenly over one cycle of prompts (largest lag first)."""
-    total = sum(weights)
-    dealt = np.zeros(len(weights))
-    cycle = []
-    for position in range(1, total + 1):
-        lag = np.array(weights) * position / total - dealt
-        cycle.append(int(np.argmax(lag)))
-        dealt[cycle[-1]] += 1
-    return np.array(cycle)
+def _join(names: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Name columns that mean different things in different environments, for example ``cost|answer``."""
+    columns = itertools.zip_longest(*names)
+    return tuple("|".join(dict.fromkeys(name for name in column if name is not None)) for column in columns)
+
+
+def _deal(weights: Sequence[int]) -> tuple[IntArray, IntArray]:
+    """Spread environments evenly over one cycle of prompts (largest lag first).
+
+    Returns:
+        The environment of each slot of the cycle, and how many earlier slots that environment has.
+    """
+    share = np.array(weights) / sum(weights)
+    dealt = np.zeros(len(weights), dtype=np.int64)
+    cycle, earlier = [], []
+    for position in range(1, sum(weights) + 1):
+        environment = int(np.argmax(share * position - dealt))
+        cycle.append(environment)
+        earlier.append(int(dealt[environment]))
+        dealt[environment] += 1
+    return np.array(cycle), np.array(earlier)

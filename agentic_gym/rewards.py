@@ -35,6 +35,7 @@ class RewardTransform:
         self.noise = np.array([k.reward_noise for k in knobs])
         self.heavy_tails = np.array([k.reward_noise_dist == "student_t" for k in knobs])
         self.dense = np.array([k.dense for k in knobs])
+        self._noisy = bool(self.noise.any())
 
     def deliver(
         self,
@@ -59,12 +60,16 @@ class RewardTransform:
             float64 array (n,).
         """
         dense = self.dense[environment]
-        delivered = dense | ended
-        amount = np.where(dense, value, earned)
-        if self.noise.any():
-            noise_size = self.noise[environment]
-            heavy = self.heavy_tails[environment]
-            noise = np.where(heavy, streams.student_t(key, turn), streams.normal(key, turn))
-            amount = amount + noise_size * noise
-        reward = np.where(delivered, self.scale[environment] * amount, 0.0)
-        return reward + np.where(ended, self.offset[environment], 0.0)
+        amount = np.where(dense, value, np.where(ended, earned, 0.0))
+        if self._noisy:
+            noisy = np.flatnonzero(dense | ended)
+            amount[noisy] += self._noise(environment[noisy], key[noisy], turn[noisy])
+        return self.scale[environment] * amount + np.where(ended, self.offset[environment], 0.0)
+
+    def _noise(
+        self, environment: npt.NDArray[np.int64], key: streams.Keys, turn: npt.NDArray[np.int64]
+    ) -> FloatArray:
+        noise = np.where(
+            self.heavy_tails[environment], streams.student_t(key, turn), streams.normal(key, turn)
+        )
+        return self.noise[environment] * noise

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import operator
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -21,7 +22,7 @@ class AgenticEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.int64]]):
         **knobs: the family's knobs.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
+    metadata: dict[str, Any] = {  # noqa: RUF012
         "render_modes": list(RENDER_MODES),
         "render_fps": 2,
         "group_contract": True,
@@ -52,12 +53,8 @@ class AgenticEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.int64]]):
         """
         if options and "reset_mask" in options:
             raise ValueError("options['reset_mask'] is not allowed in a scalar environment.")
-        super().reset(seed=seed)
-        if seed is not None:
-            self.engine.seed_row(0, self.np_random)
-        elif not self.engine._seeded:
-            self.engine.seed_row(0, self.np_random)
-        observation, info = self.engine.reset(options=options)
+        super().reset(seed=None if seed is None else operator.index(seed))
+        observation, info = self.engine.reset(seed=seed, options=options)
         return observation[0], _scalars(info)
 
     def step(

@@ -14,14 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 Keys = npt.NDArray[np.uint64]
+FloatArray = npt.NDArray[np.float64]
+Part = int | npt.NDArray[np.integer]
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLY_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MULTIPLY_2 = np.uint64(0x94D049BB133111EB)
+_SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
+_UNUSED_BITS = np.uint64(11)
 _DOUBLE_UNIT = 2.0**-53
 _MODULUS = 2**64
 _ORIGIN = np.zeros(1, dtype=np.uint64)
-# Odd constants with well-spread bits: the hexadecimal fractions of sqrt(2), sqrt(3), sqrt(5), ...
+# Odd constants with well-spread bits: the fractions of sqrt(2), sqrt(3), sqrt(5), ...
 _ODD = tuple(int(math.isqrt(prime << 128) % _MODULUS) | 1 for prime in (2, 3, 5, 7, 11, 13, 17, 19))
 
 # Streams: the first part of every key, so that prompts, dynamics noise and reward noise stay
@@ -33,38 +37,43 @@ SCHEDULE = 4
 
 
 def _finalise(x: Keys) -> Keys:
-    x = (x ^ (x >> np.uint64(30))) * _MULTIPLY_1
-    x = (x ^ (x >> np.uint64(27))) * _MULTIPLY_2
-    return x ^ (x >> np.uint64(31))
+    """Scramble ``x`` in place."""
+    x ^= x >> _SHIFT_1
+    x *= _MULTIPLY_1
+    x ^= x >> _SHIFT_2
+    x *= _MULTIPLY_2
+    x ^= x >> _SHIFT_3
+    return x
 
 
-def _combine(start: Keys, parts: tuple[npt.ArrayLike, ...]) -> Keys:
-    """Add each part times an odd constant of its own, modulo 2**64."""
-    total = start
+def _combine(start: Keys, parts: tuple[Part, ...]) -> Keys:
+    """Add each part times an odd constant of its own, modulo 2**64; the result is a new array."""
+    constant = sum(part * odd for part, odd in zip(parts, _ODD, strict=False) if isinstance(part, int))
+    total = start + np.uint64(constant % _MODULUS)
     for part, odd in zip(parts, _ODD, strict=False):
-        if isinstance(part, int):
-            total = total + np.uint64(part * odd % _MODULUS)
-        else:
-            total = total + np.asarray(part).astype(np.uint64) * np.uint64(odd)
+        if not isinstance(part, int):
+            total = total + part.astype(np.uint64) * np.uint64(odd)
     return total
 
 
-def mix(*parts: npt.ArrayLike) -> Keys:
+def mix(*parts: Part) -> Keys:
     """Fold up to eight integers or integer arrays into one 64-bit key per row.
 
     Returns:
         uint64 array, of the parts' broadcast shape and at least one dimension.
     """
     # Two rounds: parts may be small consecutive integers.
-    return _finalise(_finalise(_combine(_ORIGIN, parts)) + _GAMMA)
+    key = _finalise(_combine(_ORIGIN, parts))
+    key += _GAMMA
+    return _finalise(key)
 
 
 def hash_name(name: str) -> int:
     """Return a 63-bit integer for a string, the same in every process (FNV-1a, then mixed)."""
     value = 0xCBF29CE484222325
     for byte in name.encode():
-        value = ((value ^ byte) * 0x100000001B3) % 2**64
-    return int(mix(value)[0] >> np.uint64(1))
+        value = ((value ^ byte) * 0x100000001B3) % _MODULUS
+    return int(to_int63(mix(value))[0])
 
 
 def to_int63(key: Keys) -> npt.NDArray[np.int64]:
@@ -72,31 +81,50 @@ def to_int63(key: Keys) -> npt.NDArray[np.int64]:
     return (key >> np.uint64(1)).astype(np.int64)
 
 
-def uniform(key: Keys, *where: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Draw from [0, 1) per row; ``where`` names the draw (turn, index, ...)."""
+def uniform(key: Keys, *where: Part) -> FloatArray:
+    """Draw from [0, 1) per row; ``where`` names the draw (turn, index, ...).
+
+    Trailing zeros of ``where`` do not count: (2,) and (2, 0) name the same draw.
+    """
     # One round: the key is mixed already, as SplitMix64's own counter stream assumes.
-    return (_finalise(_combine(key, where)) >> np.uint64(11)).astype(np.float64) * _DOUBLE_UNIT
+    bits = _finalise(_combine(key, where))
+    bits >>= _UNUSED_BITS
+    return bits * _DOUBLE_UNIT
 
 
-def integers(high: npt.ArrayLike, key: Keys, *where: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def integers(high: int | npt.NDArray[np.int64], key: Keys, *where: Part) -> npt.NDArray[np.int64]:
     """Draw integers from 0 to ``high - 1`` per row (``high`` well below 2**53)."""
     return (uniform(key, *where) * high).astype(np.int64)
 
 
-def permutation(size: int, key: Keys, *where: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Draw one random order of ``range(size)`` per row, shape (n, size)."""
-    columns = [uniform(key, *where, index) for index in range(size)]
-    return np.argsort(np.stack(columns, axis=1), axis=1, kind="stable")
+def digits(number: FloatArray, *sizes: int) -> tuple[list[npt.NDArray[np.int64]], FloatArray]:
+    """Take uniform numbers apart into independent smaller ones, as the digits of a fraction.
+
+    Args:
+        number: uniform numbers in [0, 1), of any shape.
+        *sizes: how many values each digit has (their product well below 2**53).
+
+    Returns:
+        One integer array per size, from 0 to ``size - 1``, and what is left: again uniform in [0, 1).
+    """
+    parts = []
+    for size in sizes:
+        scaled = number * size
+        part = scaled.astype(np.int64)
+        number = scaled - part
+        parts.append(part)
+    return parts, number
 
 
-def normal(key: Keys, *where: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def normal(key: Keys, *where: Part) -> FloatArray:
     """Draw from the standard normal distribution per row (Box-Muller)."""
     radius = np.sqrt(-2.0 * np.log1p(-uniform(key, *where, 0)))
     return radius * np.cos(2.0 * np.pi * uniform(key, *where, 1))
 
 
-def student_t(key: Keys, *where: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def student_t(key: Keys, *where: Part) -> FloatArray:
     """Draw from Student's t with 3 degrees of freedom, divided by sqrt(3): unit variance, heavy tails."""
     numerator = normal(key, *where, 0)
+    # A chi-square with 3 degrees of freedom is one with 1 (a squared normal) plus one with 2.
     chi_square = normal(key, *where, 1) ** 2 - 2.0 * np.log1p(-uniform(key, *where, 2))
     return numerator / np.sqrt(chi_square)

@@ -90,16 +90,15 @@ def _rollout(
     engine: AgenticVectorEnv, policy: str
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     rows = np.arange(engine.num_envs)
-    engine.reset(options={"prompt": rows % engine.num_prompts, "split": "test", "rollout": rows})
+    _, info = engine.reset(options={"prompt": rows % engine.num_prompts, "split": "test", "rollout": rows})
     turn, over = 0, np.zeros(engine.num_envs, dtype=np.bool_)
-    dialect = engine._book["environment"] if engine.grammar.dialect_features else np.zeros_like(rows)
     while not over.all():
         turn += 1
         if policy == "expert":
             message = engine.expert_message()
         else:
             draws = streams.uniform(streams.mix(rows)[:, None], turn, np.arange(engine.grammar.n_slots))
-            message = engine.grammar.sample(draws, dialect)
+            message = engine.grammar.sample(draws, info["environment"])
         _, _, terminated, truncated, _ = engine.step(message)
         over = terminated | truncated
     return engine._book["score"].copy(), engine._book["earned"].copy()

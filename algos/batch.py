@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from algos.segments import BoolArray, FloatArray, IntArray, Segments
+from algos.segments import BoolArray, FloatArray, IntArray, Segments, totals
 
 LEVELS = ("prompt", "task", "environment", "batch")
 """Levels over which rollouts can share a statistic, from narrow to wide."""
+MOST_NAMES = 5
+"""A warning names at most this many groups."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,13 +23,15 @@ class RolloutBatch:
     """N rollouts, M turns, L token slots per turn.
 
     Attributes:
-        returns: (N,) float64 undiscounted return; NaN where it could not be scored.
+        returns: (N,) float64 undiscounted return; NaN where it could not be scored. A rollout with
+            a NaN turn reward could not be scored either.
         prompt, environment, task: (N,) ids, integers or strings. Prompt ids are read within their
             environment.
         valid: (N,) False for rollouts that take no part in statistics and loss.
         turn_rollout: (M,) row of the turn's rollout; a rollout's turns are in order of appearance.
         turn_reward: (M,) reward delivered at the turn.
-        token_mask: (M, L) which token slots count.
+        token_mask: (M, L) which token slots count. Turns without any are not the policy's: credit
+            passes through them undiscounted.
         components: (N, K) reward components, or None.
         information_gain: (M,) or None.
         state_key: (M,) key of the state in which the message was written, or None.
@@ -90,8 +94,11 @@ class RolloutBatch:
             max_tokens: see the class.
 
         Raises:
-            ValueError: if a column has the wrong shape or type, or a return is infinite.
+            ValueError: if a column has the wrong shape or type, or a valid rollout has an infinite
+                return or turn reward.
         """
+        if not isinstance(max_tokens, int | np.integer) or max_tokens < 1:
+            raise ValueError(f"max_tokens={max_tokens!r} is not allowed: it must be an integer >= 1.")
         scored = _floats("returns", returns)
         n = _length("returns", scored)
         owner = _turn_owner(turn_rollout, n)
@@ -115,30 +122,35 @@ class RolloutBatch:
             state_key=None if state_key is None else _ids("state_key", state_key, m),
             value=None if value is None else _column("value", value, m),
             final_value=None if final_value is None else _column("final_value", final_value, n),
-            max_tokens=max_tokens,
+            max_tokens=int(max_tokens),
         )
         batch.check_returns()
         return batch
 
     def check_returns(self) -> None:
-        """Raise on infinite returns; warn of groups that could not be scored at all.
+        """Raise on infinite rewards; warn of groups that could not be scored at all.
 
         Raises:
-            ValueError: if a return is infinite; names its group.
+            ValueError: if a valid rollout has an infinite return or turn reward; names its group.
         """
         infinite = np.isinf(self.returns)
+        infinite[self.turn_rollout[np.isinf(self.turn_reward)]] = True
+        infinite &= self.valid
         if infinite.any():
-            group = self.prompt[np.flatnonzero(infinite)[0]]
+            group = self.prompt[infinite].tolist()[0]
             raise ValueError(
-                f"returns: the group prompt={group!r} has an infinite return; returns must be finite."
+                f"returns: the group prompt={group!r} has an infinite return; it must be finite."
             )
-        if np.isnan(self.returns).any():
+        unscored = self.valid & ~self.counted
+        if unscored.any():
             groups = self.level("prompt")
-            silent = groups.sum(np.ones(len(self))) == groups.sum(np.isnan(self.returns).astype(np.float64))
+            scored = groups.sum(self.counted.astype(np.float64))
+            silent = (scored == 0)[groups.ids] & unscored
             if silent.any():
-                names = self.prompt[[int(np.flatnonzero(groups.ids == g)[0]) for g in np.flatnonzero(silent)]]
+                names = list(dict.fromkeys(self.prompt[silent].tolist()))
+                shown = f"{names[:MOST_NAMES]!r}" + (" and others" if len(names) > MOST_NAMES else "")
                 warnings.warn(
-                    f"returns: no rollout of the groups prompt={names.tolist()!r} could be scored; "
+                    f"returns: no rollout of the groups prompt={shown} could be scored; "
                     "they take no part in statistics and loss.",
                     stacklevel=3,
                 )
@@ -155,7 +167,9 @@ class RolloutBatch:
     @functools.cached_property
     def counted(self) -> BoolArray:
         """(N,) rollouts that take part in statistics and loss: valid, and with a return."""
-        return self.valid & ~np.isnan(self.returns)
+        counted = self.valid & ~np.isnan(self.returns)
+        counted[self.turn_rollout[np.isnan(self.turn_reward)]] = False
+        return counted
 
     @functools.cached_property
     def outcome(self) -> FloatArray:
@@ -170,12 +184,22 @@ class RolloutBatch:
     @functools.cached_property
     def tokens_per_rollout(self) -> FloatArray:
         """(N,) counted token slots, as floats because they serve as weights."""
-        return np.bincount(self.turn_rollout, weights=self.tokens_per_turn, minlength=len(self))
+        return totals(self.turn_rollout, self.tokens_per_turn, len(self))
 
     @functools.cached_property
     def turns_per_rollout(self) -> IntArray:
         """(N,) number of turns."""
         return np.bincount(self.turn_rollout, minlength=len(self))
+
+    @functools.cached_property
+    def written(self) -> BoolArray:
+        """(M,) turns with counted token slots: those that the policy wrote."""
+        return self.tokens_per_turn > 0
+
+    @functools.cached_property
+    def written_turns(self) -> FloatArray:
+        """(N,) number of turns that the policy wrote, as floats because they serve as weights."""
+        return totals(self.turn_rollout, self.written, len(self))
 
     @functools.cached_property
     def turn_index(self) -> IntArray:
@@ -230,6 +254,16 @@ def _column(name: str, values: npt.ArrayLike, n: int, ndim: int = 1) -> FloatArr
 
 def _ids(name: str, values: npt.ArrayLike, n: int) -> npt.NDArray[Any]:
     array = np.asarray(values)
+    if array.ndim == 1 and array.dtype.kind not in "iuSb":
+        # Looking at the entries themselves: of [1, "1"] NumPy makes two equal strings, of large and
+        # small integers it makes floats.
+        entries = list(values) if isinstance(values, list | tuple) else array.tolist()
+        if all(isinstance(entry, str) for entry in entries):
+            array = np.array(entries)
+        elif all(isinstance(entry, int | np.integer) for entry in entries):
+            array = np.array([str(int(entry)) for entry in entries])
+        else:
+            array = array.astype(np.object_)
     if array.shape != (n,) or array.dtype.kind not in "iuUSb":
         raise ValueError(
             f"{name} has shape {array.shape} and type {array.dtype}; it must be {n} integers or strings."

@@ -13,6 +13,7 @@ from agentic_gym.grammar import DONE
 from algos.batch import RolloutBatch
 from algos.policies import MessagePolicy
 from algos.rows import Rows
+from algos.segments import RELATIVE_TOLERANCE, totals
 
 IntArray = npt.NDArray[np.int64]
 
@@ -60,6 +61,10 @@ class _Recorder:
             if name not in self.rollouts:
                 self.rollouts[name] = np.zeros((size, *values.shape[1:]), dtype=values.dtype)
             self.rollouts[name][rows] = values
+
+    def complete(self, name: str) -> bool:
+        """Whether the column was recorded in every tick."""
+        return len(self.turns.get(name, ())) == len(self.turns["reward"])
 
     def turn_column(self, name: str) -> npt.NDArray[Any]:
         return np.concatenate(self.turns[name])
@@ -167,14 +172,15 @@ def _assemble(rows: Rows, recorder: _Recorder, prompt: IntArray) -> Trajectories
     owner, reward = recorder.turn_column("rollout"), recorder.turn_column("reward")
     state = recorder.turn_column("state")
     components = None
-    if "components" in recorder.turns:
+    if recorder.complete("components"):
         per_turn = recorder.turn_column("components")
-        components = np.stack(
-            [np.bincount(owner, weights=column, minlength=size) for column in per_turn.T], axis=1
-        )
+        components = np.stack([totals(owner, column, size) for column in per_turn.T], axis=1)
     ends = recorder.rollouts
+    returns = totals(owner, reward, size)
+    # Rewards that cancel leave rounding noise, which must not look like a difference.
+    returns[np.abs(returns) <= RELATIVE_TOLERANCE * totals(owner, np.abs(reward), size)] = 0.0
     batch = RolloutBatch(
-        returns=np.bincount(owner, weights=reward, minlength=size),
+        returns=returns,
         prompt=ends["prompt"],
         environment=ends["environment"],
         task=ends["task"],
@@ -183,8 +189,8 @@ def _assemble(rows: Rows, recorder: _Recorder, prompt: IntArray) -> Trajectories
         turn_reward=reward,
         token_mask=state != DONE,
         components=components,
-        state_key=recorder.turn_column("state_key") if "state_key" in recorder.turns else None,
-        value=recorder.turn_column("value") if "value" in recorder.turns else None,
+        state_key=recorder.turn_column("state_key") if recorder.complete("state_key") else None,
+        value=recorder.turn_column("value") if recorder.complete("value") else None,
         final_value=ends.get("final_value"),
         max_tokens=rows.max_tokens,
     )

@@ -9,7 +9,11 @@ from algos.segments import FloatArray
 
 
 def rollout_metrics(data: Trajectories, names: tuple[str, ...]) -> dict[str, float]:
-    """Return, length, success, entropy, and the score of every environment."""
+    """Return, length, success, entropy, and the score of every environment.
+
+    Success and score are the environment's own verdict and do not depend on the reward, so they are
+    averaged over all rollouts; returns only over those that count.
+    """
     batch = data.batch
     counted = batch.counted
     metrics = {
@@ -35,19 +39,22 @@ def group_metrics(data: Trajectories, advantage: FloatArray, names: tuple[str, .
     groups = batch.level("prompt")
     weights = batch.counted.astype(np.float64)
     spread = groups.spread(batch.outcome, weights, 1)
-    owner = batch.turn_rollout
+    # Rollouts that do not count have no advantage, and must not look like small ones.
+    kept = batch.counted[batch.turn_rollout]
+    environment, turn_index = batch.environment[batch.turn_rollout[kept]], batch.turn_index[kept]
+    advantage = advantage[kept]
     metrics = {
         "group/frac_reward_zero_std": float((spread == 0).mean()),
         "group/reward_std": float(spread.mean()),
         "group/advantage_mean": _mean(advantage),
-        "group/advantage_std": float(advantage.std()),
+        "group/advantage_std": float(advantage.std()) if len(advantage) else 0.0,
         "group/advantage_max": float(np.abs(advantage).max(initial=0.0)),
     }
     size = np.abs(advantage)
     for index, name in enumerate(names if len(names) > 1 else ()):
-        metrics[f"group/advantage_size/{name}"] = _mean(size[batch.environment[owner] == index])
-    for turn in range(min(int(batch.turn_index.max(initial=0)) + 1, 4)):
-        metrics[f"group/advantage_size/turn_{turn}"] = _mean(size[batch.turn_index == turn])
+        metrics[f"group/advantage_size/{name}"] = _mean(size[environment == index])
+    for turn in range(min(int(turn_index.max(initial=0)) + 1, 4)):
+        metrics[f"group/advantage_size/turn_{turn}"] = _mean(size[turn_index == turn])
     return metrics
 
 

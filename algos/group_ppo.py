@@ -35,6 +35,7 @@ from algos.scheme import SchemeLike, make_scheme
 from algos.surrogates.aggregation import token_weights
 from algos.surrogates.forms import token_losses
 from algos.surrogates.loss import loss_metrics
+from algos.threads import limit_threads
 from algos.update import UpdateTensors
 
 SILENT_UPDATES = 10
@@ -59,6 +60,8 @@ class GroupPPO(BaseAlgorithm):
         staleness: rollouts are written by the policy of this many updates ago.
         diagnostics_interval: every how many updates the gradient share of each environment is
             computed (it costs one backward pass per environment); 0 never.
+        n_threads: threads of torch and of NumPy's linear algebra while learning; None leaves them
+            alone. More than one pays only for wide networks.
         env_kwargs: arguments of the environment, where ``env`` is an id.
         policy_kwargs: arguments of the policy, for example ``{"net_arch": [64, 64]}``.
         stats_window_size, tensorboard_log, verbose: as in SB3.
@@ -89,6 +92,7 @@ class GroupPPO(BaseAlgorithm):
         vf_coef: float = 0.5,
         staleness: int = 0,
         diagnostics_interval: int = 10,
+        n_threads: int | None = 1,
         env_kwargs: Mapping[str, Any] | None = None,
         policy_kwargs: dict[str, Any] | None = None,
         stats_window_size: int = 100,
@@ -118,6 +122,7 @@ class GroupPPO(BaseAlgorithm):
         self.vf_coef = _non_negative("vf_coef", vf_coef)
         self.staleness = check_integer("staleness", staleness, 0, 1000)
         self.diagnostics_interval = check_integer("diagnostics_interval", diagnostics_interval, 0, 10**9)
+        self.n_threads = None if n_threads is None else check_integer("n_threads", n_threads, 1, 1024)
         self._check_groups()
         self._rows: Rows | None = None
         self._random = np.random.default_rng(seed)
@@ -193,10 +198,14 @@ class GroupPPO(BaseAlgorithm):
             self.env = AgenticVecEnv(1, **base.arguments)
         elif self.env is None and isinstance(self._rows, ScalarRows):
             cell = self._rows.cells[0]
-            self.env = DummyVecEnv([lambda: cell])
+            self.env = getattr(cell, "vec_env", None) or DummyVecEnv([lambda: cell])
         return self.env
 
     # Training.
+
+    def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None:
+        # The last update may overshoot; a schedule must not see a negative rest.
+        self._current_progress_remaining = max(1.0 - num_timesteps / total_timesteps, 0.0)
 
     def learn(
         self,
@@ -224,7 +233,7 @@ class GroupPPO(BaseAlgorithm):
         total = self._start(total_timesteps, reset_num_timesteps, tb_log_name)
         hooks = self._init_callback(callback)
         hooks.on_training_start(locals(), globals())
-        with TurnProgress(total - self.num_timesteps, enabled=progress_bar) as progress:
+        with limit_threads(self.n_threads), TurnProgress(total - self.num_timesteps, enabled=progress_bar) as progress:
             while self.num_timesteps < total:
                 data = self.collect_rollouts(hooks, progress)
                 if data is None:
@@ -305,35 +314,35 @@ class GroupPPO(BaseAlgorithm):
         for epoch in range(self.n_epochs):
             shuffled = tensors.shuffled(self._random)
             for minibatch in shuffled.minibatches(self.n_minibatches):
-                loss, ratio, log_ratio, advantage = self._loss(minibatch)
+                loss, log_prob = self._loss(minibatch)
                 self._step(loss)
                 losses.append(loss.detach())
                 if epoch == self.n_epochs - 1:
-                    metrics.append(loss_metrics(self.scheme, ratio, log_ratio, advantage))
+                    metrics.append(self._metrics(minibatch, log_prob))
         self._n_updates += 1
         self._record({f"train/{name}": float(np.mean([m[name] for m in metrics])) for name in metrics[0]})
         self.logger.record("train/loss", float(torch.stack(losses).mean()))
         self.logger.record("train/skipped_steps", self._skipped_steps)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
-    def _loss(self, part: UpdateTensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return a minibatch's loss, times the number of minibatches, and what the metrics need."""
-        log_prob, every = self.policy.log_probs(
-            part.features, part.columns, part.blocked, part.previous, part.position
-        )
-        losses, ratio = token_losses(self.scheme, log_prob, part.old_log_prob, part.advantage)
+    def _loss(self, part: UpdateTensors) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a minibatch's loss, times the number of minibatches, and its log-probabilities."""
+        log_prob = self.policy.log_probs(part.slots)
+        losses, _ = token_losses(self.scheme, log_prob, part.old_log_prob, part.advantage)
         loss = (part.weights * losses).sum() * self.n_minibatches
         if self.ent_coef:
-            plogp = torch.where(part.blocked == 0, every.exp() * every, torch.zeros_like(every)).sum(-1)
-            loss = loss + self.ent_coef * (part.weights * plogp).sum() * self.n_minibatches
+            loss = loss - self.ent_coef * (part.weights * self.policy.entropies(part.slots)).sum() * self.n_minibatches
         if part.value_target is not None:
             assert self.policy.critic is not None
-            error = self.policy.critic(part.features).squeeze(-1) - part.value_target
+            error = self.policy.critic(part.slots.features).squeeze(-1) - part.value_target
             loss = loss + self.vf_coef * (error**2).mean()
-        with torch.no_grad():
-            kept = part.weights > 0
-            log_ratio = (log_prob - part.old_log_prob)[kept]
-            return loss, ratio.detach()[kept], log_ratio, part.advantage.expand_as(ratio)[kept]
+        return loss, log_prob
+
+    def _metrics(self, part: UpdateTensors, log_prob: torch.Tensor) -> dict[str, float]:
+        """Ratio statistics of the tokens of a minibatch that are in the loss."""
+        kept = part.weights > 0
+        log_ratio = (log_prob.detach() - part.old_log_prob)[kept]
+        return loss_metrics(self.scheme, log_ratio.exp(), log_ratio, part.advantage.expand_as(kept)[kept])
 
     def _step(self, loss: torch.Tensor) -> None:
         """One optimiser step; a gradient that is not finite is skipped and counted."""

@@ -10,6 +10,7 @@ than torch for small batches on a CPU (see benchmarks/speed.py).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -25,6 +26,9 @@ from agentic_gym.grammar import DONE, Grammar, grammar_of_sizes
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 NOTHING_BEFORE = 0
+SMALLEST = np.float32(-1e30)
+"""Stands in for log 0, so that 0 log 0 is 0."""
+Choose = Callable[[int, FloatArray, FloatArray], IntArray]
 
 
 class Written(NamedTuple):
@@ -45,6 +49,24 @@ class Written(NamedTuple):
     previous: IntArray
     log_prob: FloatArray
     entropy: FloatArray
+
+
+class Slots(NamedTuple):
+    """Tokens to be scored by the network, for m turns.
+
+    Attributes:
+        features: (m, F) float32.
+        columns: (m, L, W) network outputs of each slot's choices.
+        blocked: (m, L, W) 0 for legal choices, minus infinity for padding.
+        previous: (m, L) as in ``Written``.
+        position: (m, L) as in ``Written``.
+    """
+
+    features: torch.Tensor
+    columns: torch.Tensor
+    blocked: torch.Tensor
+    previous: torch.Tensor
+    position: torch.Tensor
 
 
 class MessagePolicy(BasePolicy):
@@ -94,7 +116,9 @@ class MessagePolicy(BasePolicy):
 
     def _tables(self) -> None:
         grammar = self.grammar
-        self._blocked = np.where(grammar.legal, np.float32(0.0), np.float32(-np.inf)).astype(np.float32)
+        blocked = np.where(grammar.legal, np.float32(0.0), np.float32(-np.inf))
+        self._blocked = np.ascontiguousarray(blocked.T, dtype=np.float32)
+        self._columns = np.ascontiguousarray(grammar.column.T)
 
     def _share_memory(self) -> None:
         """Put all parameters and gradients into one flat tensor each."""
@@ -128,28 +152,35 @@ class MessagePolicy(BasePolicy):
         uniform = None if deterministic else random.random((n, n_slots), dtype=np.float32)
         state = self.grammar.start[self.grammar.dialect(features)]
         return self._walk(
-            scores, state, lambda slot, probability, log_p: _pick(probability, log_p, uniform, slot)
+            scores, state, lambda slot, p, log_p: _pick(p, log_p, uniform, slot)
         )
 
-    def _walk(self, scores: FloatArray, state: IntArray, choose: Any) -> Written:
+    def _walk(self, scores: FloatArray, state: IntArray, choose: Choose) -> Written:
+        """Go through the slots; ``choose(slot, probability, log_p)`` picks positions (n,).
+
+        Distributions have shape (W, n): reductions over few choices are fast along the first axis.
+        """
         grammar, pair_bias = self.grammar, self.pair_bias.detach().numpy()
         n, n_slots = len(scores), grammar.n_slots
-        rows = np.arange(n)
+        rows, offset = np.arange(n), np.arange(n) * scores.shape[1]
         message, states = np.zeros((n, n_slots), np.int64), np.full((n, n_slots), DONE)
         positions, previous = np.zeros((n, n_slots), np.int64), np.zeros((n, n_slots), np.int64)
         log_probs, entropy = np.zeros((n, n_slots), np.float32), np.zeros(n, np.float32)
         before = np.full(n, NOTHING_BEFORE)
         for slot in range(n_slots):
             states[:, slot], previous[:, slot] = state, before
-            columns = grammar.column[state]
-            logits = scores[rows[:, None], columns] + pair_bias[before] + self._blocked[state]
-            log_p, probability = _log_softmax(logits, self.temperature)
+            columns = self._columns.take(state, axis=1)
+            logits = scores.reshape(-1).take(columns + offset)
+            logits += pair_bias.take(before, axis=0).T
+            logits += self._blocked.take(state, axis=1)
+            probability, log_p = _softmax(logits, self.temperature)
             position = choose(slot, probability, log_p)
             running = state != DONE
             positions[:, slot], message[:, slot] = position, grammar.tokens[state, position]
-            log_probs[:, slot] = np.where(running, log_p[rows, position], 0.0)
-            entropy -= np.where(running, _entropy_terms(probability, log_p), 0.0)
-            before = np.where(running, columns[rows, position] + 1, before)
+            # The final state has one choice of probability 1: log-probability and entropy are 0.
+            log_probs[:, slot] = log_p[position, rows]
+            entropy -= (probability * np.maximum(log_p, SMALLEST)).sum(axis=0)
+            before = np.where(running, columns[position, rows] + 1, before)
             state = grammar.next_state[state, position]
         return Written(message, states, positions, previous, log_probs, entropy)
 
@@ -180,31 +211,26 @@ class MessagePolicy(BasePolicy):
 
     # Torch side: training.
 
-    def log_probs(
-        self, features: torch.Tensor, columns: torch.Tensor, blocked: torch.Tensor,
-        previous: torch.Tensor, position: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-        """Return log-probabilities (m, L) and all slots' log-probabilities (m, L, W), with gradient.
+    def log_probs(self, slots: Slots) -> torch.Tensor:
+        """Return the log-probabilities of written tokens, (m, L), with gradient."""
+        return _TokenLogProb.apply(
+            slots, self.temperature, len(self.actor.weights), *self.actor.weights, *self.actor.biases, self.pair_bias
+        )
 
-        Args:
-            features: (m, F).
-            columns: (m, L, W) policy outputs of each slot's choices.
-            blocked: (m, L, W) 0 for legal choices, minus infinity for padding.
-            previous: (m, L) as in ``Written``.
-            position: (m, L) as in ``Written``.
-        """
-        scores = self.actor(features)
-        m, n_slots, width = columns.shape
-        logits = scores.gather(1, columns.view(m, n_slots * width)).view(m, n_slots, width)
-        logits = logits + torch.nn.functional.embedding(previous, self.pair_bias) + blocked
-        if self.temperature != 1.0:
-            logits = logits / self.temperature
-        every = logits.log_softmax(dim=-1)
-        return every.gather(2, position.unsqueeze(-1)).squeeze(-1), every
+    def entropies(self, slots: Slots) -> torch.Tensor:
+        """Return the entropy of every slot's distribution, (m, L), with gradient (by autograd)."""
+        scores = self.actor(slots.features)
+        m, n_slots, width = slots.columns.shape
+        logits = scores.gather(1, slots.columns.view(m, -1)).view(m, n_slots, width)
+        logits = (logits + torch.nn.functional.embedding(slots.previous, self.pair_bias)) / self.temperature
+        legal = slots.blocked == 0
+        every = logits.masked_fill(~legal, -1e9).log_softmax(dim=-1)
+        return -torch.where(legal, every.exp() * every, torch.zeros_like(every)).sum(dim=-1)
 
-    def slot_tables(self, state: IntArray) -> tuple[IntArray, FloatArray]:
-        """Return ``columns`` and ``blocked`` of ``log_probs`` for grammar states (m, L)."""
-        return self.grammar.column[state], self._blocked[state]
+    def slots(self, features: FloatArray, state: IntArray, previous: IntArray, position: IntArray) -> Slots:
+        """Look up what ``log_probs`` needs for messages as in ``Written``."""
+        arrays = (features, self.grammar.column[state], self._blocked.T[state], previous, position)
+        return Slots(*(torch.from_numpy(array) for array in arrays))
 
     # stable-baselines3 side.
 
@@ -237,7 +263,7 @@ def _no_learning(_: float) -> float:
 
 
 class _Network(torch.nn.Module):
-    """A tanh multilayer perceptron with a NumPy twin on the same memory."""
+    """A ReLU multilayer perceptron with a NumPy twin on the same memory."""
 
     def __init__(self, widths: list[int], random: np.random.Generator, last_gain: float) -> None:
         super().__init__()
@@ -254,7 +280,7 @@ class _Network(torch.nn.Module):
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = torch.addmm(bias, x, weight)
             if layer < last:
-                x = torch.tanh(x)
+                x = torch.relu(x)
         return x
 
     def numpy_forward(self, x: FloatArray) -> FloatArray:
@@ -263,8 +289,56 @@ class _Network(torch.nn.Module):
             x = x @ weight.detach().numpy()
             x += bias.detach().numpy()
             if layer < last:
-                np.tanh(x, out=x)
+                np.maximum(x, 0.0, out=x)
         return x
+
+
+class _TokenLogProb(torch.autograd.Function):
+    """Log-probabilities of written tokens, with the backward pass written out.
+
+    Autograd would run about twice as many small operations (see benchmarks/speed.py); a test
+    compares the gradients of both.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, slots: Slots, temperature: float, depth: int, *parameters: torch.Tensor) -> torch.Tensor:
+        weights, biases, pair_bias = parameters[:depth], parameters[depth : 2 * depth], parameters[-1]
+        layers = [slots.features]
+        for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+            layers.append(torch.addmm(bias, layers[-1], weight).relu_())
+        scores = torch.addmm(biases[-1], layers[-1], weights[-1])
+        m, n_slots, width = slots.columns.shape
+        logits = scores.gather(1, slots.columns.view(m, -1)).view(m, n_slots, width)
+        logits += pair_bias.index_select(0, slots.previous.view(-1)).view(m, n_slots, width)
+        logits += slots.blocked
+        if temperature != 1.0:
+            logits /= temperature
+        # torch's log_softmax is slow over a few choices.
+        logits -= logits.amax(dim=-1, keepdim=True)
+        every = logits - logits.exp().sum(dim=-1, keepdim=True).log_()
+        ctx.slots, ctx.temperature, ctx.weights, ctx.layers = slots, temperature, weights, layers
+        ctx.every, ctx.sizes = every, (scores.shape, pair_bias.shape)
+        return every.gather(2, slots.position.unsqueeze(-1)).squeeze(-1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        slots, (score_shape, pair_shape) = ctx.slots, ctx.sizes
+        m, n_slots, width = slots.columns.shape
+        # d log p_k / d logit_j = [j = k] - p_j
+        grad_logits = ctx.every.exp().mul_(-grad.unsqueeze(-1))
+        grad_logits.scatter_add_(2, slots.position.unsqueeze(-1), grad.unsqueeze(-1))
+        if ctx.temperature != 1.0:
+            grad_logits /= ctx.temperature
+        flat = grad_logits.view(m, n_slots * width)
+        delta = flat.new_zeros(score_shape).scatter_add_(1, slots.columns.view(m, -1), flat)
+        grad_pair = flat.new_zeros(pair_shape).index_add_(0, slots.previous.view(-1), flat.view(-1, width))
+        grad_weights, grad_biases = [], []
+        for layer, weight in zip(reversed(ctx.layers), reversed(ctx.weights), strict=True):
+            grad_weights.append(layer.t() @ delta)
+            grad_biases.append(delta.sum(0))
+            if layer is not ctx.layers[0]:
+                delta = torch.ops.aten.threshold_backward(delta @ weight.t(), layer, 0.0)
+        return None, None, None, *reversed(grad_weights), *reversed(grad_biases), grad_pair
 
 
 def _orthogonal(rows: int, columns: int, gain: float, random: np.random.Generator) -> FloatArray:
@@ -275,26 +349,24 @@ def _orthogonal(rows: int, columns: int, gain: float, random: np.random.Generato
     return np.ascontiguousarray(gain * (q if rows >= columns else q.T), dtype=np.float32)
 
 
-def _log_softmax(logits: FloatArray, temperature: float) -> tuple[FloatArray, FloatArray]:
+def _softmax(logits: FloatArray, temperature: float) -> tuple[FloatArray, FloatArray]:
+    """Probabilities and log-probabilities over the first axis."""
     if temperature != 1.0:
         logits = logits / np.float32(temperature)
-    logits = logits - logits.max(axis=1, keepdims=True)
+    logits = logits - logits.max(axis=0)
     probability = np.exp(logits)
-    total = probability.sum(axis=1, keepdims=True)
-    return logits - np.log(total), probability / total
-
-
-def _entropy_terms(probability: FloatArray, log_p: FloatArray) -> FloatArray:
-    return np.where(probability > 0, probability * np.where(probability > 0, log_p, 0.0), 0.0).sum(axis=1)
+    total = probability.sum(axis=0)
+    return probability / total, logits - np.log(total)
 
 
 def _pick(probability: FloatArray, log_p: FloatArray, uniform: FloatArray | None, slot: int) -> IntArray:
+    """Sample positions (n,) from (W, n) by inversion, or take the likeliest."""
     if uniform is None:
-        return np.argmax(log_p, axis=1)
-    cumulative = np.cumsum(probability, axis=1)
-    position = (cumulative < uniform[:, slot, None] * cumulative[:, -1:]).sum(axis=1)
+        return np.argmax(log_p, axis=0)
+    cumulative = np.cumsum(probability, axis=0)
+    position = (cumulative < uniform[:, slot] * cumulative[-1]).sum(axis=0)
     # Rounding may point past the last choice with any probability.
-    last = probability.shape[1] - 1 - np.argmax(probability[:, ::-1] > 0, axis=1)
+    last = len(probability) - 1 - np.argmax(probability[::-1] > 0, axis=0)
     return np.minimum(position, last)
 
 

@@ -45,7 +45,7 @@ RECIPES: dict[str, Recipe] = {
     "grpo": Recipe(
         Scheme(baseline="prompt", scale="prompt", aggregation="rollout_mean"),
         "Shao et al., DeepSeekMath, arXiv 2402.03300",
-        "SEEN-CODE (frameworks)",
+        "SEEN-CODE (frameworks); without the KL loss (kl='k3' adds it)",
         "cost of a critic",
         "any verifiable reward, groups of 8 or more",
         "all rewards of a group equal",
@@ -120,7 +120,7 @@ RECIPES: dict[str, Recipe] = {
     ),
     "ppo": Recipe(
         Scheme(
-            signal="gae", baseline="none", scale="none", whitening="batch", whitening_weight="rollout",
+            signal="gae", baseline="none", scale="none", whitening="batch", whitening_weight="turn",
             aggregation="token_mean",
         ),
         "Schulman et al., arXiv 1707.06347; GAE arXiv 1506.02438",

@@ -15,11 +15,20 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecMonitor
 
 IntArray = npt.NDArray[np.int64]
 SEED_PROMPTS = 2**31 - 1
 """Where the seed is the prompt, this many prompts can be told apart."""
+CONTRACT = ("grammar", "num_prompts", "prompt_cycle", "max_tokens", "environment_names")
+"""What a vector environment has besides Gymnasium's API."""
+KEPT = (
+    "environment", "task", "prompt", "score", "is_success", "reward_components", "reward_valid",
+    "state_key", "ground_truth",
+)  # fmt: skip
+"""What the trainer reads of ``info``, where it is there."""
+MISSING: dict[str, Any] = {"score": np.nan, "is_success": False, "reward_valid": True}
+"""Stands in where only some rows report; environments may report these at the end only."""
 
 
 class Tick(NamedTuple):
@@ -60,8 +69,12 @@ class VectorRows:
         """See the class docstring."""
         if env.metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
             raise ValueError(
-                "env: a vector environment must have autoreset disabled; make it with autoreset_mode='Disabled'."
+                "env: a vector environment must have autoreset disabled; "
+                "make it with autoreset_mode='Disabled'."
             )
+        missing = [name for name in CONTRACT if not hasattr(env.unwrapped, name)]
+        if missing:
+            raise ValueError(f"env={env} lacks {missing}; give its id or a scalar environment instead.")
         self.env = env
         self.n = env.num_envs
         self.observation_space = env.single_observation_space
@@ -76,14 +89,12 @@ class VectorRows:
     def reset(
         self, prompt: IntArray, rollout: IntArray, split: str
     ) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
-        """Start k rollouts; the rows behind them start too but are not stepped."""
+        """Start k rollouts; the rows behind them start too, and what they do is thrown away."""
         k = len(prompt)
         everyone = np.arange(self.n) % k
         options = {"prompt": prompt[everyone], "rollout": rollout[everyone], "split": split}
         observation, info = self.env.reset(options=options)
-        return observation[:k], {
-            name: values[:k] for name, values in info.items() if not name.startswith("_")
-        }
+        return _take(observation, np.arange(k)), {"prompt": prompt, **_kept(info, np.arange(k))}
 
     def step(self, active: IntArray, action: IntArray) -> Tick:
         """Rows that are not active have ended, and stand still."""
@@ -91,8 +102,8 @@ class VectorRows:
         messages[active] = action
         observation, reward, terminated, truncated, info = self.env.step(messages)
         return Tick(
-            observation[active], reward[active], terminated[active], truncated[active],
-            {name: values[active] for name, values in info.items() if not name.startswith("_")},
+            _take(observation, active), reward[active], terminated[active], truncated[active],
+            _kept(info, active),
         )  # fmt: skip
 
 
@@ -124,9 +135,8 @@ class ScalarRows:
             else:
                 results.append(cell.reset(seed=int(p) if split == "train" else SEED_PROMPTS - 1 - int(p)))
         observations, infos = zip(*results, strict=True)
-        info = _stack_infos(infos)
         # Explicit identity also where the environment has none.
-        info.setdefault("prompt", np.asarray(prompt))
+        info = {"prompt": np.array(prompt), **self._info(infos)}
         return _stack(self.observation_space, observations), info
 
     def step(self, active: IntArray, action: IntArray) -> Tick:
@@ -136,26 +146,38 @@ class ScalarRows:
         observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
         return Tick(
             _stack(self.observation_space, observations), np.array(rewards, dtype=np.float64),
-            np.array(terminated, dtype=np.bool_), np.array(truncated, dtype=np.bool_), _stack_infos(infos),
+            np.array(terminated, dtype=np.bool_), np.array(truncated, dtype=np.bool_), self._info(infos),
         )  # fmt: skip
+
+    def _info(self, infos: Sequence[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
+        """Without the group contract only what is SB3's convention can be trusted to mean the same."""
+        names = KEPT if self.knows_prompts else ("is_success",)
+        return {
+            name: np.stack([np.asarray(i.get(name, MISSING.get(name))) for i in infos])
+            for name in names
+            if (any if name in MISSING else all)(name in i for i in infos)
+        }
 
 
 class _VecEnvCell:
     """One environment inside an SB3 VecEnv, reached without the VecEnv's autoreset."""
 
     def __init__(self, env: VecEnv, index: int) -> None:
-        self._env, self._index = env, index
+        self.vec_env, self._index = env, index
         self.observation_space, self.action_space = env.observation_space, env.action_space
         self.metadata = env.get_attr("metadata", index)[0]
 
     def reset(self, **arguments: Any) -> Any:
-        return self._env.env_method("reset", indices=self._index, **arguments)[0]
+        return self.vec_env.env_method("reset", indices=self._index, **arguments)[0]
 
     def step(self, action: Any) -> Any:
-        return self._env.env_method("step", action, indices=self._index)[0]
+        return self.vec_env.env_method("step", action, indices=self._index)[0]
 
     def get_wrapper_attr(self, name: str) -> Any:
-        return self._env.get_attr(name, self._index)[0]
+        # Asking first: a subprocess would die of the AttributeError.
+        if not self.vec_env.has_attr(name):
+            raise AttributeError(name)
+        return self.vec_env.get_attr(name, self._index)[0]
 
 
 def make_rows(env: Any, n_rows: int, env_kwargs: Mapping[str, Any] | None = None) -> Rows:
@@ -169,23 +191,22 @@ def make_rows(env: Any, n_rows: int, env_kwargs: Mapping[str, Any] | None = None
 
     Raises:
         TypeError: if ``env`` is none of these.
-        ValueError: if a vector environment cannot start groups.
+        ValueError: if a vector environment cannot start groups, or has a wrapper that would be
+            passed over.
     """
     if env_kwargs and not isinstance(env, str):
         raise ValueError(f"env_kwargs={dict(env_kwargs)!r} are only allowed where env is an id.")
     if isinstance(env, str):
         return _rows_of_spec(_spec(env), n_rows, dict(env_kwargs or {}))
     if isinstance(env, VecEnv):
-        engine = getattr(env, "engine", None)
-        if engine is not None:
-            return VectorRows(engine.clone(n_rows, autoreset_mode=AutoresetMode.DISABLED))
-        return ScalarRows([_VecEnvCell(env, index) for index in range(env.num_envs)])
+        return _rows_of_vec_env(env, n_rows)
     if isinstance(env, SyncVectorEnv):
         return ScalarRows(env.envs)
     if isinstance(env, VectorEnv):
         if not env.metadata.get("group_contract"):
             raise ValueError(
-                f"env={env} cannot start a row from a prompt or seed of its own; give its id or a scalar env instead."
+                f"env={env} cannot start a row from a prompt or seed of its own; "
+                "give its id or a scalar environment instead."
             )
         if hasattr(env, "clone"):
             return VectorRows(env.clone(n_rows, autoreset_mode=AutoresetMode.DISABLED))
@@ -197,6 +218,20 @@ def make_rows(env: Any, n_rows: int, env_kwargs: Mapping[str, Any] | None = None
     raise TypeError(
         f"env={env!r} is not allowed: give an id, a Gymnasium Env or VectorEnv, or an SB3 VecEnv."
     )
+
+
+def _rows_of_vec_env(env: VecEnv, n_rows: int) -> Rows:
+    while isinstance(env, VecMonitor):
+        env = env.venv
+    if isinstance(env, VecEnvWrapper):
+        raise ValueError(
+            f"env: the wrapper {type(env).__name__} is not allowed, because rollouts are started and "
+            "stepped behind it; wrap the environments inside instead."
+        )
+    engine = getattr(env, "engine", None)
+    if engine is not None:
+        return VectorRows(engine.clone(n_rows, autoreset_mode=AutoresetMode.DISABLED))
+    return ScalarRows([_VecEnvCell(env, index) for index in range(env.num_envs)])
 
 
 def _spec(env_id: str) -> Any:
@@ -239,14 +274,12 @@ def _stack(space: gymnasium.Space[Any], observations: Sequence[Any]) -> Any:
     return np.stack([np.asarray(o) for o in observations])
 
 
-KEPT = (
-    "environment", "task", "prompt", "score", "is_success", "reward_components", "reward_valid",
-    "state_key", "ground_truth",
-)  # fmt: skip
-"""What the trainer reads of ``info``, where it is there."""
+def _take(observation: Any, rows: IntArray) -> Any:
+    """Copy the observations of some rows."""
+    if isinstance(observation, dict):
+        return {name: values[rows] for name, values in observation.items()}
+    return observation[rows]
 
 
-def _stack_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
-    return {
-        name: np.stack([np.asarray(i[name]) for i in infos]) for name in KEPT if all(name in i for i in infos)
-    }
+def _kept(info: Mapping[str, Any], rows: IntArray) -> dict[str, npt.NDArray[Any]]:
+    return {name: info[name][rows] for name in KEPT if name in info}

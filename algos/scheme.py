@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any
 
 from algos.batch import LEVELS
@@ -17,15 +18,31 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "scale": ("none", *LEVELS),
     "scale_kind": ("std", "centred_std"),
     "whitening": ("none", "task", "environment", "batch"),
-    "whitening_weight": ("rollout", "token"),
+    "whitening_weight": ("rollout", "turn", "token"),
     "eps_placement": ("outside", "inside"),
     "singleton": ("zero", "raw"),
     "surrogate": ("ppo_clip", "reinforce"),
     "aggregation": ("token_mean", "rollout_mean", "constant"),
+    "kl": ("none", "k1", "k2", "k3"),
     "dead_groups": ("counted", "excluded"),
 }
 
-ALIASES = {("scale", False): "none", ("scale", True): "prompt", ("scale", "group"): "prompt"}
+NUMBERS: dict[str, tuple[float, float, bool]] = {
+    "eps": (0.0, math.inf, False),
+    "gamma": (0.0, 1.0, False),
+    "gae_lambda": (0.0, 1.0, False),
+    "clip_low": (0.0, 1.0, False),
+    "clip_high": (0.0, math.inf, False),
+    "dual_clip": (1.0, math.inf, True),
+    "aggregation_constant": (0.0, math.inf, True),
+    "kl_coef": (0.0, math.inf, True),
+}
+"""Field -> lowest and highest value, and whether the lowest itself is excluded."""
+
+OPTIONAL = ("dual_clip", "aggregation_constant")
+"""Numbers that may be None."""
+
+SCALE_ALIASES = {"True": "prompt", "False": "none", "group": "prompt"}
 """Spellings of other trainers (TRL's ``scale_rewards``)."""
 
 
@@ -42,11 +59,13 @@ class Scheme:
             (``centred_std``).
         whitening: level over which the result is shifted to mean 0 and scaled to spread 1, or
             ``none``.
-        whitening_weight: each rollout counts once, or once per token.
+        whitening_weight: what counts once in the whitening's mean and spread: each ``rollout``,
+            each ``turn`` or each ``token`` (of those that have tokens in the mask).
         ddof: 1 (sample) or 0 (population) in every spread.
         eps: added to every spread, >= 0.
         eps_placement: ``outside``: std + eps; ``inside``: sqrt(variance + eps).
-        singleton: advantage of a group of one where there is a prompt baseline: ``zero`` or ``raw``.
+        singleton: advantage of a group of one where there is a prompt baseline: ``zero``, or ``raw``
+            (its return, neither centred nor divided by a prompt scale).
         gamma, gae_lambda: discount and trace of ``gae``, in [0, 1].
         surrogate: ``ppo_clip``, or ``reinforce`` (no ratio, no clip).
         clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high].
@@ -54,7 +73,10 @@ class Scheme:
         aggregation: ``token_mean``; ``rollout_mean`` of token means; ``constant`` (token sum over
             ``aggregation_constant``, then mean over rollouts).
         aggregation_constant: None takes the batch's ``max_tokens``.
-        dead_groups: whether groups without spread are counted in the loss's denominator.
+        kl: estimator of a KL penalty in the loss, see ``surrogates.kl``, or ``none``.
+        kl_coef: weight of the penalty, > 0.
+        dead_groups: ``counted``, or ``excluded`` from the loss and its denominator: groups whose
+            returns are all equal.
 
     Raises:
         ValueError: if a value, or a combination of values, is not allowed; says why.
@@ -79,40 +101,26 @@ class Scheme:
     dual_clip: float | None = None
     aggregation: str = "rollout_mean"
     aggregation_constant: float | None = None
+    kl: str = "none"
+    kl_coef: float = 0.001
     dead_groups: str = "counted"
 
     def __post_init__(self) -> None:
         """Validate fields, then combinations."""
-        for name, allowed in CHOICES.items():
-            value = getattr(self, name)
-            value = ALIASES.get((name, value), value)
-            object.__setattr__(self, name, value)
-            if not isinstance(value, str) or value not in allowed:
-                raise ValueError(f"{name}={value!r} is not allowed: it must be one of {list(allowed)}.")
-        if self.ddof not in (0, 1) or isinstance(self.ddof, bool):
-            raise ValueError(f"ddof={self.ddof!r} is not allowed: it must be 0 or 1.")
-        _check("eps", self.eps, 0.0, math.inf)
-        _check("gamma", self.gamma, 0.0, 1.0)
-        _check("gae_lambda", self.gae_lambda, 0.0, 1.0)
-        _check("clip_low", self.clip_low, 0.0, 1.0)
-        _check("clip_high", self.clip_high, 0.0, math.inf)
-        if self.dual_clip is not None:
-            _check("dual_clip", self.dual_clip, 1.0, math.inf, open_low=True)
-        if self.aggregation_constant is not None:
-            _check("aggregation_constant", self.aggregation_constant, 0.0, math.inf, open_low=True)
-        self._check_combinations()
-
-    def _check_combinations(self) -> None:
+        for name in FIELDS:
+            object.__setattr__(self, name, _validated(name, getattr(self, name)))
         if self.signal == "gae" and (self.baseline != "none" or self.scale != "none"):
             raise ValueError(
                 "signal='gae' has the critic as its baseline: baseline and scale must be 'none'."
             )
-        if self.baseline_kind == "leave_one_out" and self.baseline == "none":
-            raise ValueError("baseline_kind='leave_one_out' needs a baseline level; baseline is 'none'.")
-        if self.scale_kind == "centred_std" and "none" in (self.scale, self.baseline):
-            raise ValueError("scale_kind='centred_std' needs a scale and a baseline level.")
-        if self.dual_clip is not None and self.surrogate != "ppo_clip":
-            raise ValueError(f"dual_clip applies to surrogate='ppo_clip' only, not {self.surrogate!r}.")
+        if self.dead_groups == "excluded" and (self.baseline != "prompt" or self.singleton == "raw"):
+            raise ValueError(
+                "dead_groups='excluded' needs baseline='prompt' and singleton='zero': otherwise groups "
+                "whose returns are all equal have a signal."
+            )
+        for name, reason in _unused(dataclasses.asdict(self)).items():
+            if getattr(self, name) != FIELDS[name].default:
+                raise ValueError(f"{name}={getattr(self, name)!r} has no effect here: {reason}.")
 
     @property
     def needs_critic(self) -> bool:
@@ -121,23 +129,10 @@ class Scheme:
 
     def ignored(self) -> tuple[str, ...]:
         """Names of fields that have no effect in this combination."""
-        unused = {
-            "baseline_kind": self.baseline == "none",
-            "singleton": self.baseline != "prompt",
-            "scale_kind": self.scale == "none",
-            "whitening_weight": self.whitening == "none",
-            "ddof": self.scale == "none" and self.whitening == "none",
-            "eps": self.scale == "none" and self.whitening == "none",
-            "eps_placement": self.scale == "none" and self.whitening == "none",
-            "gamma": self.signal != "gae",
-            "gae_lambda": self.signal != "gae",
-            "clip_low": self.surrogate != "ppo_clip",
-            "clip_high": self.surrogate != "ppo_clip",
-            "dual_clip": self.surrogate != "ppo_clip",
-            "aggregation_constant": self.aggregation != "constant",
-        }
-        return tuple(name for name, no_effect in unused.items() if no_effect)
+        return tuple(_unused(dataclasses.asdict(self)))
 
+
+FIELDS = {field.name: field for field in fields(Scheme)}
 
 SchemeLike = str | Scheme | Mapping[str, Any] | tuple[str, Mapping[str, Any]]
 
@@ -151,6 +146,9 @@ def make_scheme(scheme: SchemeLike, **overrides: Any) -> Scheme:
             fields with an optional ``"recipe"``, or a ``Scheme``.
         **overrides: fields to change.
 
+    Fields of the recipe that the overrides make meaningless go back to their defaults, so that
+    equal schemes compare equal.
+
     Raises:
         ValueError: if the recipe is unknown, a value is not allowed, or an override would have no
             effect.
@@ -158,14 +156,15 @@ def make_scheme(scheme: SchemeLike, **overrides: Any) -> Scheme:
     """
     base, changes = _base(scheme)
     changes = {**changes, **overrides}
-    names = {field.name for field in fields(Scheme)}
-    unknown = sorted(set(changes) - names)
+    unknown = sorted(set(changes) - set(FIELDS))
     if unknown:
-        raise TypeError(f"{unknown} are not fields of a scheme; the fields are {sorted(names)}.")
-    result = dataclasses.replace(base, **changes)
-    for name in set(changes) & set(result.ignored()):
-        raise ValueError(f"{name}={changes[name]!r} has no effect here: {_reason(name, result)}.")
-    return result
+        raise TypeError(f"{unknown} are not fields of a scheme; the fields are {sorted(FIELDS)}.")
+    values = {**dataclasses.asdict(base), **{name: _validated(name, v) for name, v in changes.items()}}
+    for name, reason in _unused(values).items():
+        if name in changes:
+            raise ValueError(f"{name}={changes[name]!r} has no effect here: {reason}.")
+        values[name] = FIELDS[name].default
+    return Scheme(**values)
 
 
 def _base(scheme: SchemeLike) -> tuple[Scheme, dict[str, Any]]:
@@ -188,16 +187,16 @@ def _base(scheme: SchemeLike) -> tuple[Scheme, dict[str, Any]]:
 
 
 def _parse(settings: str) -> dict[str, Any]:
-    """Read ``"a=1,b=none"``; values keep the type of the field's default."""
+    """Read ``"a=1,b=none"``: numbers where the text is one, None for optional numbers, else text."""
     result: dict[str, Any] = {}
     for part in filter(None, settings.split(",")):
-        name, equals, text = part.partition("=")
-        if not equals:
-            raise ValueError(f"scheme override {part!r} is not allowed: write field=value.")
+        name, equals, text = (piece.strip() for piece in part.partition("="))
+        if not equals or name in result:
+            raise ValueError(f"scheme override {part!r} is not allowed: write field=value, each field once.")
         number = _number(text)
-        result[name.strip()] = text.strip() if number is None else number
-        if text.strip() == "None":
-            result[name.strip()] = None
+        result[name] = text if number is None else number
+        if name in OPTIONAL and text in ("none", "None"):
+            result[name] = None
     return result
 
 
@@ -210,24 +209,53 @@ def _number(text: str) -> int | float | None:
     return None
 
 
-def _reason(name: str, scheme: Scheme) -> str:
-    for axis, names in {
-        "baseline": ("baseline_kind", "singleton"),
-        "scale": ("scale_kind",),
-        "whitening": ("whitening_weight",),
-        "signal": ("gamma", "gae_lambda"),
-        "surrogate": ("clip_low", "clip_high", "dual_clip"),
-        "aggregation": ("aggregation_constant",),
-    }.items():
-        if name in names:
-            return f"{axis} is {getattr(scheme, axis)!r}"
-    return f"scale is {scheme.scale!r} and whitening is {scheme.whitening!r}"
-
-
-def _check(name: str, value: object, low: float, high: float, *, open_low: bool = False) -> None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not good or value < low or value > high or (open_low and value == low):  # type: ignore[operator]
+def _validated(name: str, value: Any) -> Any:
+    """Return a field's value in its one spelling."""
+    if name in CHOICES:
+        if name == "scale" and isinstance(value, bool | str):
+            value = SCALE_ALIASES.get(str(value), value)
+        if not isinstance(value, str) or value not in CHOICES[name]:
+            raise ValueError(f"{name}={value!r} is not allowed: it must be one of {list(CHOICES[name])}.")
+        return str(value)
+    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if name == "ddof":
+        if not number or value not in (0, 1):
+            raise ValueError(f"ddof={value!r} is not allowed: it must be 0 or 1.")
+        return int(value)
+    if value is None and name in OPTIONAL:
+        return None
+    low, high, open_low = NUMBERS[name]
+    if not number or not low <= value <= high or (open_low and value == low):
         bracket = "(" if open_low else "["
         raise ValueError(
             f"{name}={value!r} is not allowed: it must be a finite number in {bracket}{low}, {high}]."
         )
+    return float(value)
+
+
+def _unused(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields that have no effect in a combination of values, with the reason."""
+    because = {name: f"{name} is {value!r}" for name, value in values.items()}
+    spread = f"{because['scale']} and {because['whitening']}"
+    no_spread = values["scale"] == values["whitening"] == "none"
+    no_clip, no_gae = values["surrogate"] != "ppo_clip", values["signal"] != "gae"
+    rules = {
+        "baseline_kind": (values["baseline"] == "none", because["baseline"]),
+        "singleton": (values["baseline"] != "prompt", because["baseline"]),
+        "scale_kind": (
+            "none" in (values["scale"], values["baseline"]),
+            f"{because['scale']} and {because['baseline']}",
+        ),
+        "whitening_weight": (values["whitening"] == "none", because["whitening"]),
+        "ddof": (no_spread, spread),
+        "eps": (no_spread, spread),
+        "eps_placement": (no_spread, spread),
+        "gamma": (no_gae, because["signal"]),
+        "gae_lambda": (no_gae, because["signal"]),
+        "clip_low": (no_clip, because["surrogate"]),
+        "clip_high": (no_clip, because["surrogate"]),
+        "dual_clip": (no_clip, because["surrogate"]),
+        "aggregation_constant": (values["aggregation"] != "constant", because["aggregation"]),
+        "kl_coef": (values["kl"] == "none", because["kl"]),
+    }
+    return {name: reason for name, (unused, reason) in rules.items() if unused}

@@ -1,7 +1,7 @@
 """Statistics by integer key: the rollouts of one prompt, environment, turn, ...
 
 All functions take values (n,) and dense segment ids (n,) in [0, size), and compute in float64 with
-two passes, so that a large common offset costs no precision.
+two passes, so that a large common offset costs no precision. Rows of weight 0 may hold anything.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Segments:
 
     def sum(self, values: FloatArray) -> FloatArray:
         """Sum per segment, (size,)."""
-        return np.bincount(self.ids, weights=values, minlength=self.size)
+        return totals(self.ids, values, self.size)
 
     def mean(self, values: FloatArray, weights: FloatArray) -> FloatArray:
         """Weighted mean per segment, (size,); 0 where the weights sum to 0."""
-        return divide(self.sum(values * weights), self.sum(weights))
+        return divide(self.sum(np.where(weights > 0, values, 0.0) * weights), self.sum(weights))
 
     def spread(self, values: FloatArray, weights: FloatArray, ddof: int) -> FloatArray:
         """Weighted standard deviation per segment, (size,).
@@ -56,7 +56,7 @@ class Segments:
         0 where the segment has too few rows for ``ddof`` or its values agree up to
         ``RELATIVE_TOLERANCE``.
         """
-        centred = values - self.mean(values, weights)[self.ids]
+        centred = np.where(weights > 0, values, 0.0) - self.mean(values, weights)[self.ids]
         squares = self.sum(weights * centred**2)
         freedom = self.sum(weights) - ddof
         variance = np.where(freedom > 0, divide(squares, freedom), 0.0)
@@ -73,6 +73,11 @@ class Segments:
         return empty | (
             np.where(empty, 0.0, high - low) <= RELATIVE_TOLERANCE * np.where(empty, 1.0, largest)
         )
+
+
+def totals(ids: IntArray, values: npt.ArrayLike, size: int) -> FloatArray:
+    """Sum values (n,) by ids (n,) in [0, size), (size,)."""
+    return np.asarray(np.bincount(ids, weights=values, minlength=size), dtype=np.float64)
 
 
 def divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 
 from algos.advantages.gae import generalised_advantage
 from algos.collector import Trajectories
-from algos.policies import MessagePolicy
+from algos.policies import MessagePolicy, Slots
 from algos.scheme import Scheme
 from algos.segments import FloatArray
 from algos.surrogates.loss import as_float32
@@ -19,18 +20,19 @@ from algos.surrogates.loss import as_float32
 
 @dataclass(frozen=True)
 class UpdateTensors:
-    """Turns as rows; see ``MessagePolicy.log_probs`` for the meaning of the columns.
+    """Turns as rows.
 
     Attributes:
+        slots: what the policy needs to score the tokens.
+        old_log_prob: (m, L) log-probabilities of the policy that wrote them.
+        advantage: (m, 1) or (m, L).
+        weights: (m, L) weight of each token in the loss of the whole update.
+        value_target: (m,) for the critic, or None.
         rollout: (m,) owner of each turn, ascending after ``shuffled``.
         n_rollouts: number of rollouts in the whole update.
     """
 
-    features: torch.Tensor
-    columns: torch.Tensor
-    blocked: torch.Tensor
-    previous: torch.Tensor
-    position: torch.Tensor
+    slots: Slots
     old_log_prob: torch.Tensor
     advantage: torch.Tensor
     weights: torch.Tensor
@@ -56,17 +58,12 @@ class UpdateTensors:
             credit: (M,) advantages, or (M, L).
             weights: (M, L) from ``token_weights``.
         """
-        columns, blocked = policy.slot_tables(data.state)
         target = None
         if scheme.needs_critic:
             assert data.batch.value is not None
             target = as_float32(generalised_advantage(scheme, data.batch) + data.batch.value)
         return cls(
-            features=torch.from_numpy(data.features),
-            columns=torch.from_numpy(columns),
-            blocked=torch.from_numpy(blocked),
-            previous=torch.from_numpy(data.previous),
-            position=torch.from_numpy(data.position),
+            slots=policy.slots(data.features, data.state, data.previous, data.position),
             old_log_prob=torch.from_numpy(data.log_prob),
             advantage=as_float32(credit.reshape(len(credit), -1)),
             weights=as_float32(weights),
@@ -77,12 +74,19 @@ class UpdateTensors:
 
     def take(self, turns: torch.Tensor) -> UpdateTensors:
         """Keep the given turns, in that order."""
-        changed = {
-            field.name: value.index_select(0, turns)
-            for field in dataclasses.fields(self)
-            if isinstance(value := getattr(self, field.name), torch.Tensor)
-        }
-        return dataclasses.replace(self, **changed)
+        return self._map(lambda tensor: tensor.index_select(0, turns))
+
+    def _map(self, choose: Callable[[torch.Tensor], torch.Tensor]) -> UpdateTensors:
+        target = self.value_target
+        return UpdateTensors(
+            slots=Slots(*(choose(tensor) for tensor in self.slots)),
+            old_log_prob=choose(self.old_log_prob),
+            advantage=choose(self.advantage),
+            weights=choose(self.weights),
+            value_target=None if target is None else choose(target),
+            rollout=choose(self.rollout),
+            n_rollouts=self.n_rollouts,
+        )
 
     def shuffled(self, random: np.random.Generator) -> UpdateTensors:
         """Bring the rollouts into a random order, each one's turns together."""
@@ -95,14 +99,9 @@ class UpdateTensors:
         """Cut into n parts of (almost) equally many rollouts; call on a shuffled instance."""
         bounds = torch.linspace(0, self.n_rollouts, n + 1, dtype=torch.float64).round().to(torch.int64)
         edges = torch.searchsorted(self.rollout, bounds).tolist()
-        for start, stop in zip(edges[:-1], edges[1:], strict=True):
+        for start, stop in itertools.pairwise(edges):
             if stop > start:
-                changed = {
-                    field.name: value[start:stop]
-                    for field in dataclasses.fields(self)
-                    if isinstance(value := getattr(self, field.name), torch.Tensor)
-                }
-                yield dataclasses.replace(self, **changed)
+                yield self._map(lambda tensor, rows=slice(start, stop): tensor[rows])  # type: ignore[misc]
 
     def without_critic(self) -> UpdateTensors:
         """Leave the critic's target out."""

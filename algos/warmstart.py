@@ -20,8 +20,9 @@ from agentic_gym.grammar import DONE
 from agentic_gym.knobs import check_integer, check_number
 from algos.collector import collect
 from algos.group_ppo import GroupPPO
-from algos.policies import MessagePolicy
+from algos.policies import MessagePolicy, Slots
 from algos.rows import VectorRows
+from algos.threads import limit_threads
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -96,6 +97,14 @@ def warmstart(
     rows = model.rows
     if not isinstance(rows, VectorRows):
         raise ValueError("warmstart needs an environment with an expert: one of agentic_gym's.")
+    with limit_threads(model.n_threads):
+        return _warmstart(model, rows, success_rate, rollouts, max_epochs, learning_rate, seed)
+
+
+def _warmstart(
+    model: GroupPPO, rows: VectorRows, success_rate: float, rollouts: int,
+    max_epochs: int, learning_rate: float, seed: int,
+) -> WarmStart:  # fmt: skip
     random = np.random.default_rng(seed)
     names = rows.environment_names
     engine: Any = rows.env.unwrapped
@@ -113,7 +122,7 @@ def warmstart(
             warnings.warn(
                 f"warmstart: {name} has success {success:.3f} after {epochs} epochs, not {BAND[0]} to "
                 f"{BAND[1]} times success_rate={success_rate}.",
-                stacklevel=2,
+                stacklevel=3,
             )
     return WarmStart(
         success_rate,
@@ -194,7 +203,7 @@ def _imitate(
         for name in ("state", "previous", "position")
     )
     features = np.concatenate([shown.features, shown.features])
-    tensors = [torch.from_numpy(a) for a in (features, *policy.slot_tables(state), previous, position)]
+    slots = policy.slots(features, state, previous, position)
     counted = (state != DONE).astype(np.float32)
     optimizer = torch.optim.Adam([policy.flat_parameters], lr=learning_rate, fused=True)
     low, high = BAND[0] * success_rate, BAND[1] * success_rate
@@ -202,7 +211,7 @@ def _imitate(
     for epoch in range(1, max_epochs + 1):
         error = error_rate[shown.environment]
         weights = torch.from_numpy(np.concatenate([1.0 - error, error]).astype(np.float32)[:, None] * counted)
-        _fit(policy, optimizer, tensors, weights, random)
+        _fit(policy, optimizer, slots, weights, random)
         success = _success(policy, pupil, random)
         if np.all((success >= low) & (success <= high)):
             break
@@ -213,14 +222,14 @@ def _imitate(
 
 
 def _fit(
-    policy: MessagePolicy, optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor],
+    policy: MessagePolicy, optimizer: torch.optim.Optimizer, slots: Slots,
     weights: torch.Tensor, random: np.random.Generator,
 ) -> None:  # fmt: skip
     """One pass over the demonstrations."""
     flat = policy.flat_parameters
     assert flat.grad is not None
     for chosen in torch.from_numpy(random.permutation(len(weights))).split(MINIBATCH):
-        log_prob, _ = policy.log_probs(*(tensor[chosen] for tensor in tensors))
+        log_prob = policy.log_probs(Slots(*(tensor[chosen] for tensor in slots)))
         flat.grad.zero_()
         (-(log_prob * weights[chosen]).sum() / len(chosen)).backward()  # type: ignore[no-untyped-call]
         optimizer.step()

@@ -1,18 +1,31 @@
-"""Chain: a sequence of cues, each to be answered with the right tool and argument."""
+"""Chain: a sequence of cues, each to be answered with the right tool and option."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from agentic_gym import streams
-from agentic_gym.family import BoolArray, Draws, Family, FloatArray, IntArray, Outcome, State, encode
+from agentic_gym.family import (
+    BoolArray,
+    Draws,
+    Family,
+    Features,
+    FloatArray,
+    IntArray,
+    OneHot,
+    Outcome,
+    State,
+    spread_difficulty,
+)
 from agentic_gym.grammar import Tool
 from agentic_gym.knobs import Knobs, check_bool, check_integer
 
 TOOLS = ("press", "turn")
+DEVICES = ("button", "dial")
+FIRST_TOOL = 2
+FIRST_OPTION = FIRST_TOOL + len(TOOLS)
 
 
 class Chain(Family):
@@ -30,7 +43,8 @@ class Chain(Family):
 
     ## Observation Space
     One-hot device (2), symbol and shift (``options`` each), position in the chain (1), then the
-    engine's three features (turn, tool failure, illegal message).
+    engine's three features (share of turns used, tool failure, illegal message). After the last
+    cue the observation keeps showing it.
 
     ## Starting State
     The first cue.
@@ -41,8 +55,8 @@ class Chain(Family):
     for each illegal message. The score is the sum of ``correct``.
 
     ## Episode End
-    Termination after ``depth`` turns (``max_turns`` is the same number; a tool failure or an
-    illegal message uses a turn up, so that the chain cannot be completed).
+    Termination after the last cue, or when the turns are used up. A tool failure or an illegal
+    message uses a turn up but not the cue; ``max_turns`` (default ``depth``) leaves no turn for that.
 
     ## Arguments
     Common knobs, and:
@@ -50,12 +64,13 @@ class Chain(Family):
     * ``options`` (default 4): number of options, 2 to 16.
     * ``graded`` (default False): partial credit.
 
-    ``difficulty`` (default 0.5) is the mean share of cues with a shift other than 0; each prompt
-    has its own share. Tasks: ``copy`` (no shift in the whole prompt) and ``shift``.
+    ``depth`` (default 4, 1 to 64): cues. ``difficulty`` (default 0.5): mean share of cues with a
+    shift other than 0; each prompt has its own share. Tasks: ``copy`` (no shift in the whole
+    prompt) and ``shift``.
 
     ## Known truth
-    Best ``(1 - slip) ** depth``, worst 0, uniformly random legal messages
-    ``((1 - slip) / (2 * options)) ** depth``; graded: the mean over positions instead of the product.
+    With the default ``max_turns``: best ``(1 - slip) ** depth``, worst 0, uniformly random legal
+    messages ``((1 - slip) / (2 * options)) ** depth``. Graded: the same without the power.
 
     ## Version History
     * v0: initial version.
@@ -67,7 +82,6 @@ class Chain(Family):
     default_depth = 4
     depth_range = (1, 64)
     tasks = ("copy", "shift")
-    constants = ("tool", "symbol", "shift")
     value_range = (0.0, 1.0)
     illegal_penalty = -0.05
 
@@ -76,96 +90,86 @@ class Chain(Family):
         self.options = check_integer("options", options, 2, 16)
         self.graded = check_bool("graded", graded)
         super().__init__(knobs)
-        if self.turn_limit < self.depth:
-            raise ValueError(
-                f"max_turns={self.turn_limit!r} is not allowed: Chain needs at least depth={self.depth} turns."
-            )
-        self.n_features = 2 + 2 * self.options + 1
+        check_integer("max_turns", self.turn_limit, self.depth, 10_000)
+        self._one_hot = OneHot(len(TOOLS), self.options, self.options)
+        self.n_features = self._one_hot.width + 1
 
     def default_max_turns(self) -> int:
         """One turn per cue."""
         return self.depth
 
     def tools(self) -> Sequence[Tool]:
-        """Both tools take an option."""
+        """Both tools take an option; their order fixes the token ids above."""
         options = tuple(f"option-{index}" for index in range(self.options))
         return [Tool(name, (options,)) for name in TOOLS]
 
     def start(self, key: streams.Keys) -> State:
-        """Draw the cues; a prompt's share of shifted cues lies around the difficulty."""
-        n, position = len(key), np.arange(self.depth)
-        share = np.clip(self.difficulty + 0.5 * (streams.uniform(key, 0) - 0.5), 0.0, 1.0)
-        share = np.where(self.difficulty in (0.0, 1.0), self.difficulty, share)
-        columns = key[:, None]
-        shifted = streams.uniform(columns, 1, position) < share[:, None]
-        shift = 1 + streams.integers(self.options - 1, columns, 2, position)
+        """Draw the cues."""
+        draw = streams.uniform(key[:, None], np.arange(self.depth + 1))
+        share = spread_difficulty(self.difficulty, draw[:, :1])
+        (tool, symbol, shift), rest = streams.digits(draw[:, 1:], len(TOOLS), self.options, self.options - 1)
+        shift = np.where(rest < share, shift + 1, 0)
+        option = (symbol + shift) % self.options
         return {
-            "tool": streams.integers(2, columns, 3, position).astype(np.int8),
-            "symbol": streams.integers(self.options, columns, 4, position).astype(np.int8),
-            "shift": np.where(shifted, shift, 0).astype(np.int8),
-            "position": np.zeros(n, dtype=np.int64),
-            "right": np.zeros(n, dtype=np.int64),
+            "cue": np.stack([tool, symbol, shift], axis=2).astype(np.int8),
+            "answer": np.stack([FIRST_TOOL + tool, FIRST_OPTION + option], axis=2).astype(np.int8),
+            "position": np.zeros(len(key), dtype=np.int64),
+            "right": np.zeros(len(key), dtype=np.int64),
         }
 
-    def _cue(self, state: State) -> tuple[IntArray, IntArray, IntArray]:
-        rows = np.arange(len(state["position"]))
-        # After the last cue the observation keeps showing it.
-        at = np.minimum(state["position"], self.depth - 1)
-        return state["tool"][rows, at], state["symbol"][rows, at], state["shift"][rows, at]
+    def _at(self, state: State, rows: IntArray) -> IntArray:
+        return np.minimum(state["position"][rows], self.depth - 1)
 
-    def observe(self, state: State) -> npt.NDArray[np.float32]:
+    def observe(self, state: State, rows: IntArray) -> Features:
         """Show the current cue and the position."""
-        tool, symbol, shift = self._cue(state)
-        cue = encode((tool, 2), (symbol, self.options), (shift, self.options))
-        position = (state["position"] / self.depth).astype(np.float32)
-        return np.concatenate([cue, position[:, None]], axis=1)
+        features = self._one_hot(state["cue"][rows, self._at(state, rows)], spare=1)
+        features[:, -1] = state["position"][rows] / self.depth
+        return features
 
-    def _message(self, tool: IntArray, option: IntArray) -> IntArray:
-        message = np.zeros((len(tool), self.grammar.n_slots), dtype=np.int64)
-        # Tokens: end, filler, press, turn, then the options.
-        message[:, 0] = 2 + tool
-        message[:, 1] = 4 + option
+    def _message(self, answer: IntArray) -> IntArray:
+        message = np.zeros((len(answer), self.grammar.n_slots), dtype=np.int64)
+        message[:, :2] = answer
         return message
 
-    def expert(self, state: State) -> IntArray:
+    def expert(self, state: State, rows: IntArray) -> IntArray:
         """Answer the current cue."""
-        tool, symbol, shift = self._cue(state)
-        return self._message(tool, (symbol + shift) % self.options)
+        return self._message(state["answer"][rows, self._at(state, rows)])
 
-    def ground_truth(self, state: State) -> IntArray:
+    def ground_truth(self, state: State, rows: IntArray) -> IntArray:
         """The answer to the last cue."""
-        option = (state["symbol"][:, -1] + state["shift"][:, -1]) % self.options
-        return self._message(state["tool"][:, -1], option)
+        return self._message(state["answer"][rows, -1])
 
-    def apply(self, state: State, message: IntArray, draws: Draws) -> Outcome:
+    def apply(self, state: State, rows: IntArray, message: IntArray, draws: Draws) -> Outcome:
         """Note whether the message was right and move to the next cue."""
-        correct: BoolArray = np.all(message[:, :2] == self.expert(state)[:, :2], axis=1)
-        state["right"] += correct
-        state["position"] += 1
-        ended = state["position"] >= self.depth
-        success = ended & (state["right"] == self.depth)
-        value = correct / self.depth if self.graded else success.astype(np.float64)
-        return Outcome(value[:, None], ended, self.score(state), success, np.ones_like(ended))
+        position = state["position"][rows]
+        correct = (message[:, :2] == state["answer"][rows, position]).all(axis=1)
+        right = state["right"][rows] + correct
+        state["right"][rows] = right
+        state["position"][rows] = position + 1
+        value = correct / self.depth if self.graded else (right == self.depth).astype(np.float64)
+        return Outcome(value[:, None], position + 1 == self.depth)
 
-    def score(self, state: State) -> FloatArray:
+    def score(self, state: State, rows: IntArray) -> FloatArray:
         """Share of right messages if graded, else whether all were right."""
-        share = state["right"] / self.depth
-        return share if self.graded else np.floor(share)
+        right = state["right"][rows]
+        return right / self.depth if self.graded else (right == self.depth).astype(np.float64)
 
-    def task(self, state: State) -> IntArray:
+    def success(self, state: State, rows: IntArray) -> BoolArray:
+        """All messages were right."""
+        return np.asarray(state["right"][rows] == self.depth)
+
+    def task(self, state: State, rows: IntArray) -> IntArray:
         """0 if no cue of the prompt is shifted."""
-        return np.any(state["shift"] != 0, axis=1).astype(np.int64)
+        return state["cue"][rows, :, 2].any(axis=1).astype(np.int64)
 
-    def state_columns(self, state: State) -> Sequence[npt.NDArray[np.integer]]:
-        """The position: what the agent sees of the past does not depend on its messages."""
-        return [state["position"]]
+    def state_key(self, state: State, rows: IntArray) -> IntArray:
+        """The position: what the agent sees does not depend on its messages."""
+        return np.asarray(state["position"][rows])
 
     def describe(self, state: State, row: int) -> str:
         """Read the cue aloud."""
-        if state["position"][row] >= self.depth:
+        position = int(state["position"][row])
+        if position == self.depth:
             return "The chain is complete."
-        tool, symbol, shift = (int(values[row]) for values in self._cue(state))
-        device = ("button", "dial")[tool]
-        return (
-            f"Cue {state['position'][row] + 1} of {self.depth}: a {device}, symbol {symbol}, shift {shift}."
-        )
+        tool, symbol, shift = state["cue"][row, position].tolist()
+        return f"Cue {position + 1} of {self.depth}: a {DEVICES[tool]}, symbol {symbol}, shift {shift}."

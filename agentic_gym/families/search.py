@@ -8,7 +8,19 @@ import numpy as np
 import numpy.typing as npt
 
 from agentic_gym import streams
-from agentic_gym.family import Draws, Family, FloatArray, IntArray, Outcome, State, encode
+from agentic_gym.family import (
+    NOTHING,
+    BoolArray,
+    Draws,
+    Family,
+    Features,
+    FloatArray,
+    IntArray,
+    OneHot,
+    Outcome,
+    State,
+    spread_difficulty,
+)
 from agentic_gym.grammar import Tool
 from agentic_gym.knobs import Knobs
 
@@ -18,8 +30,14 @@ N_ENTITIES, N_RELATIONS = len(ENTITIES), len(RELATIONS)
 LOOKUP, CHECK, ANSWER = 2, 3, 4
 FIRST_ENTITY = 5
 FIRST_RELATION = FIRST_ENTITY + N_ENTITIES
-NOTHING = -1
+FACTS = 1000
+"""Where a prompt's draws for its facts begin; the question's draws come before."""
 NO_ANSWER = -1.0
+
+# Columns of the state "evidence".
+REACHED, ESTABLISHED, CANDIDATE_1, CANDIDATE_2, ASIDE = range(5)
+# Values of the state "answered".
+OPEN, RIGHT, WRONG = range(3)
 
 
 class Search(Family):
@@ -29,17 +47,19 @@ class Search(Family):
     Mirrors search agents on multi-hop questions. Each prompt has its own knowledge base: every
     pair of one of 8 entities and one of 4 relations leads to another entity. The question names a
     start and a path of relations ("who is the patron of the rival of Ada?"). ``lookup(entity,
-    relation)`` finds the fact. Some facts are doubtful: the look-up then returns two candidates,
-    and ``check(entity)`` says which one is right. Look-ups off the path return true facts that do
-    not help. ``answer(entity)`` ends the rollout.
+    relation)`` finds the fact. Some facts are doubtful: where such a fact is the next hop, the
+    look-up returns two candidates, and ``check(entity)`` with either of them says which one is
+    right. Look-ups off the path return true facts that do not help. ``answer(entity)`` ends the
+    rollout.
 
     ## Action Space
     ``lookup(entity, relation)``, ``check(entity)``, ``answer(entity)``: 3 token slots, plus filler.
 
     ## Observation Space
-    The path (``depth`` x 4 one-hot, zeros where it is shorter), hops established so far
+    One-hot: the path (``depth`` relations of 4, empty where it is shorter), hops established so far
     (``depth + 1``), the entity established last (8), two open candidates (8 each), the entity that
-    the last look-up off the path returned (8), then the engine's three features.
+    the last look-up returned if it was off the path (8); then the engine's three features (share
+    of turns used, tool failure, illegal message).
 
     ## Starting State
     The question; the start is the established entity and no hop is established.
@@ -57,8 +77,8 @@ class Search(Family):
     is doubtful; each prompt has its own.
 
     ## Known truth
-    Best 1, worst -1 (never answering); without looking anything up an answer is right with probability 1/8 at most
-    on average.
+    Best 1, worst -1 (never answering). Without looking anything up, an answer is right with
+    probability 1/7 at most (another entity than the start after one hop, the start after two).
 
     ## Version History
     * v0: initial version.
@@ -69,7 +89,6 @@ class Search(Family):
     default_depth = 3
     depth_range = (2, 6)
     default_difficulty = 0.3
-    constants = ("target", "decoy", "doubtful", "decoy_first", "path", "hops", "solution")
     value_range = (-1.0, 1.0)
     illegal_penalty = -0.05
 
@@ -77,7 +96,11 @@ class Search(Family):
         """See the class docstring."""
         super().__init__(knobs)
         self.tasks = (f"{self.depth - 1}-hop", f"{self.depth}-hop")
-        self.n_features = self.depth * N_RELATIONS + self.depth + 1 + 4 * N_ENTITIES
+        self._one_hot = OneHot(*[N_RELATIONS] * self.depth, self.depth + 1, *[N_ENTITIES] * 4)
+        self.n_features = self._one_hot.width
+        # Every field of the evidence can be empty.
+        sizes = [self.depth + 2, *[N_ENTITIES + 1] * 4]
+        self._place_values = np.cumprod([1, *sizes])
 
     def default_max_turns(self) -> int:
         """Room for a check after every look-up, an answer, and one mistake."""
@@ -92,147 +115,135 @@ class Search(Family):
         ]
 
     def start(self, key: streams.Keys) -> State:
-        """Draw the knowledge base and the question."""
-        n = len(key)
-        columns = key[:, None]
-        fact = np.arange(N_ENTITIES * N_RELATIONS)
-        subject = fact // N_RELATIONS
-        target = (subject + 1 + streams.integers(N_ENTITIES - 1, columns, 0, fact)) % N_ENTITIES
-        decoy = (target + 1 + streams.integers(N_ENTITIES - 1, columns, 1, fact)) % N_ENTITIES
-        share = np.clip(self.difficulty * (0.5 + streams.uniform(key, 2)), 0.0, 1.0)
-        path = streams.integers(N_RELATIONS, columns, 3, np.arange(self.depth))
-        hops = self.depth - 1 + streams.integers(2, key, 4)
-        start = streams.integers(N_ENTITIES, key, 5)
-        state = {
-            "target": target.astype(np.int8),
-            "decoy": decoy.astype(np.int8),
-            "doubtful": streams.uniform(columns, 6, fact) < share[:, None],
-            "decoy_first": streams.uniform(columns, 7, fact) < 0.5,
+        """Draw the question; the knowledge base is a function of the key and is not stored."""
+        draw = streams.uniform(key[:, None], np.arange(self.depth + 1))
+        (shorter, start), rest = streams.digits(draw[:, 0], 2, N_ENTITIES)
+        # One column more than hops: a path always ends with NOTHING.
+        path = np.full((len(key), self.depth + 1), NOTHING, dtype=np.int8)
+        path[:, :-1] = draw[:, 1:] * N_RELATIONS
+        path[shorter == 1, -2] = NOTHING
+        evidence = np.full((len(key), 5), NOTHING, dtype=np.int8)
+        evidence[:, REACHED] = 0
+        evidence[:, ESTABLISHED] = start
+        return {
+            "key": key,
+            "share": spread_difficulty(self.difficulty, rest),
             "path": path,
-            "hops": hops,
-            "established": start,
-            "reached": np.zeros(n, dtype=np.int64),
-            "candidates": np.full((n, 2), NOTHING),
-            "aside": np.full(n, NOTHING),
-            "answered": np.zeros(n, dtype=np.int64),
+            "evidence": evidence,
+            "solution": self._follow(key, path, start),
+            "answered": np.full(len(key), OPEN, dtype=np.int8),
         }
-        state["solution"] = self._follow(state, start)
-        return state
 
-    def _follow(self, state: State, entity: IntArray) -> IntArray:
-        rows = np.arange(len(entity))
-        for hop in range(self.depth):
-            following = state["target"][rows, entity * N_RELATIONS + state["path"][:, hop]]
-            entity = np.where(hop < state["hops"], following, entity)
-        return entity.astype(np.int64)
+    def _follow(self, key: streams.Keys, path: npt.NDArray[np.int8], entity: IntArray) -> IntArray:
+        for relation in path.T:
+            target, _ = _fact(key, entity, relation)
+            entity = np.where(relation == NOTHING, entity, target)
+        return entity
 
-    def observe(self, state: State) -> npt.NDArray[np.float32]:
+    def observe(self, state: State, rows: IntArray) -> Features:
         """Show the question and the evidence so far."""
-        shown = np.where(np.arange(self.depth) < state["hops"][:, None], state["path"], NOTHING)
-        entities = [
-            state["established"],
-            state["candidates"][:, 0],
-            state["candidates"][:, 1],
-            state["aside"],
-        ]
-        return encode(
-            *((shown[:, hop], N_RELATIONS) for hop in range(self.depth)),
-            (state["reached"], self.depth + 1),
-            *((entity, N_ENTITIES) for entity in entities),
-        )
+        return self._one_hot(state["path"][rows, :-1], state["evidence"][rows])
 
-    def _next_relation(self, state: State) -> IntArray:
-        at = np.minimum(state["reached"], self.depth - 1)
-        return np.asarray(state["path"][np.arange(len(at)), at])
-
-    def expert(self, state: State) -> IntArray:
+    def expert(self, state: State, rows: IntArray) -> IntArray:
         """Check open candidates, else look up the next hop, else answer."""
-        message = np.zeros((len(state["hops"]), self.grammar.n_slots), dtype=np.int64)
-        open_candidates = state["candidates"][:, 0] != NOTHING
-        finished = state["reached"] == state["hops"]
-        message[:, 0] = np.where(open_candidates, CHECK, np.where(finished, ANSWER, LOOKUP))
-        entity = np.where(open_candidates, state["candidates"][:, 0], state["established"])
-        message[:, 1] = FIRST_ENTITY + entity
-        message[:, 2] = np.where(message[:, 0] == LOOKUP, FIRST_RELATION + self._next_relation(state), 0)
+        evidence = state["evidence"][rows]
+        relation = state["path"][rows, evidence[:, REACHED]]
+        candidate = evidence[:, CANDIDATE_1]
+        undecided, finished = candidate != NOTHING, relation == NOTHING
+        message = np.zeros((len(rows), self.grammar.n_slots), dtype=np.int64)
+        message[:, 0] = np.where(undecided, CHECK, np.where(finished, ANSWER, LOOKUP))
+        message[:, 1] = FIRST_ENTITY + np.where(undecided, candidate, evidence[:, ESTABLISHED])
+        message[:, 2] = np.where(undecided | finished, 0, FIRST_RELATION + relation)
         return message
 
-    def ground_truth(self, state: State) -> IntArray:
+    def ground_truth(self, state: State, rows: IntArray) -> IntArray:
         """The right answer."""
-        message = np.zeros((len(state["hops"]), self.grammar.n_slots), dtype=np.int64)
+        message = np.zeros((len(rows), self.grammar.n_slots), dtype=np.int64)
         message[:, 0] = ANSWER
-        message[:, 1] = FIRST_ENTITY + state["solution"]
+        message[:, 1] = FIRST_ENTITY + state["solution"][rows]
         return message
 
-    def apply(self, state: State, message: IntArray, draws: Draws) -> Outcome:
+    def apply(self, state: State, rows: IntArray, message: IntArray, draws: Draws) -> Outcome:
         """Carry out one tool call."""
         tool, entity = message[:, 0], message[:, 1] - FIRST_ENTITY
-        self._lookup(state, np.flatnonzero(tool == LOOKUP), entity, message[:, 2] - FIRST_RELATION)
-        self._check(state, tool == CHECK, entity)
+        lookups, checks = np.flatnonzero(tool == LOOKUP), np.flatnonzero(tool == CHECK)
+        if len(lookups):
+            relation = message[lookups, 2] - FIRST_RELATION
+            self._lookup(state, rows[lookups], entity[lookups], relation)
+        if len(checks):
+            self._check(state, rows[checks], entity[checks])
         ended = tool == ANSWER
-        right = ended & (entity == state["solution"])
-        state["answered"] = np.where(ended, np.where(right, 1, -1), state["answered"])
-        return Outcome(
-            right.astype(np.float64)[:, None], ended, right.astype(np.float64), right, np.ones_like(ended)
-        )
+        right = ended & (entity == state["solution"][rows])
+        state["answered"][rows] = np.where(ended, np.where(right, RIGHT, WRONG), OPEN)
+        return Outcome(right.astype(np.float64)[:, None], ended)
 
-    def timeout(self, state: State) -> Outcome:
+    def timeout(self, state: State, rows: IntArray) -> FloatArray:
         """No answer is worse than a wrong one."""
-        n = len(state["hops"])
-        true, false = np.ones(n, np.bool_), np.zeros(n, np.bool_)
-        return Outcome(np.full((n, 1), NO_ANSWER), true, self.score(state), false, true)
+        return np.full((len(rows), 1), NO_ANSWER)
 
     def _lookup(self, state: State, rows: IntArray, entity: IntArray, relation: IntArray) -> None:
-        entity, relation = entity[rows], relation[rows]
-        fact = entity * N_RELATIONS + relation
-        found, decoy = state["target"][rows, fact], state["decoy"][rows, fact]
-        useful = (
-            (entity == state["established"][rows])
-            & (state["reached"][rows] < state["hops"][rows])
-            & (relation == self._next_relation(state)[rows])
-        )
-        doubtful = state["doubtful"][rows, fact]
-        first = np.where(state["decoy_first"][rows, fact], decoy, found)
-        second = np.where(state["decoy_first"][rows, fact], found, decoy)
-        pair = np.stack([first, second], axis=1)
-        state["candidates"][rows] = np.where((useful & doubtful)[:, None], pair, NOTHING)
+        evidence = state["evidence"][rows]
+        target, rest = _fact(state["key"][rows], entity, relation)
+        (step, swapped), rest = streams.digits(rest, N_ENTITIES - 2, 2)
+        # Another entity than the subject, as every target is, and than the target.
+        decoy = (entity + 1 + (target - entity + step) % (N_ENTITIES - 1)) % N_ENTITIES
+        next_relation = state["path"][rows, evidence[:, REACHED]]
+        useful = (entity == evidence[:, ESTABLISHED]) & (relation == next_relation)
+        doubtful = useful & (rest < state["share"][rows])
         settled = useful & ~doubtful
-        state["established"][rows] = np.where(settled, found, state["established"][rows])
-        state["reached"][rows] += settled
-        state["aside"][rows] = np.where(useful, NOTHING, found)
+        evidence[:, CANDIDATE_1] = np.where(doubtful, np.where(swapped, decoy, target), NOTHING)
+        evidence[:, CANDIDATE_2] = np.where(doubtful, np.where(swapped, target, decoy), NOTHING)
+        evidence[:, ASIDE] = np.where(useful, NOTHING, target)
+        evidence[:, ESTABLISHED] = np.where(settled, target, evidence[:, ESTABLISHED])
+        evidence[:, REACHED] += settled
+        state["evidence"][rows] = evidence
 
-    def _check(self, state: State, checks: npt.NDArray[np.bool_], entity: IntArray) -> None:
+    def _check(self, state: State, rows: IntArray, entity: IntArray) -> None:
         # Checking either candidate settles which of the two is right.
-        rows = np.flatnonzero(checks & np.any(state["candidates"] == entity[:, None], axis=1))
-        fact = state["established"][rows] * N_RELATIONS + self._next_relation(state)[rows]
-        state["established"][rows] = state["target"][rows, fact]
-        state["reached"][rows] += 1
-        state["candidates"][rows] = NOTHING
+        evidence = state["evidence"][rows]
+        meant = (entity == evidence[:, CANDIDATE_1]) | (entity == evidence[:, CANDIDATE_2])
+        rows, evidence = rows[meant], evidence[meant]
+        relation = state["path"][rows, evidence[:, REACHED]]
+        evidence[:, ESTABLISHED], _ = _fact(state["key"][rows], evidence[:, ESTABLISHED], relation)
+        evidence[:, REACHED] += 1
+        evidence[:, [CANDIDATE_1, CANDIDATE_2]] = NOTHING
+        state["evidence"][rows] = evidence
 
-    def score(self, state: State) -> FloatArray:
+    def score(self, state: State, rows: IntArray) -> FloatArray:
         """1 for a right answer."""
-        return (state["answered"] == 1).astype(np.float64)
+        return self.success(state, rows).astype(np.float64)
 
-    def task(self, state: State) -> IntArray:
+    def success(self, state: State, rows: IntArray) -> BoolArray:
+        """The answer was right."""
+        return np.asarray(state["answered"][rows] == RIGHT)
+
+    def task(self, state: State, rows: IntArray) -> IntArray:
         """0 for the shorter questions, 1 for the longer."""
-        return np.asarray(state["hops"] - (self.depth - 1), dtype=np.int64)
+        return (state["path"][rows, -2] != NOTHING).astype(np.int64)
 
-    def state_columns(self, state: State) -> Sequence[npt.NDArray[np.integer]]:
-        """The evidence so far."""
-        return [
-            state["established"], state["reached"], state["candidates"][:, 0], state["candidates"][:, 1],
-            state["aside"], state["answered"],
-        ]  # fmt: skip
+    def state_key(self, state: State, rows: IntArray) -> IntArray:
+        """The evidence so far and the state of the answer, as one number."""
+        evidence, answered = state["evidence"][rows] - NOTHING, state["answered"][rows]
+        return evidence @ self._place_values[:-1] + answered * self._place_values[-1]
 
     def describe(self, state: State, row: int) -> str:
         """State the question and the evidence."""
-        relations = [RELATIONS[index] for index in state["path"][row, : state["hops"][row]]]
-        reached = int(state["reached"][row])
-        left = " of the ".join(reversed(relations[reached:]))
-        entity = ENTITIES[state["established"][row]]
+        reached, established, first, second, aside = state["evidence"][row].tolist()
+        wanted = [RELATIONS[index] for index in state["path"][row, reached:] if index != NOTHING]
+        entity = ENTITIES[established]
+        left = " of the ".join(reversed(wanted))
         text = f"Wanted: the {left} of {entity}." if left else f"The trail ends at {entity}."
-        first, second = state["candidates"][row]
         if first != NOTHING:
             text += f" The next hop is {ENTITIES[first]} or {ENTITIES[second]}: sources disagree."
-        if state["aside"][row] != NOTHING:
-            text += f" The last look-up found {ENTITIES[state['aside'][row]]}, off the trail."
+        if aside != NOTHING:
+            text += f" The last look-up found {ENTITIES[aside]}, off the trail."
         return text
+
+
+def _fact(
+    key: streams.Keys, entity: npt.NDArray[np.integer], relation: npt.NDArray[np.integer]
+) -> tuple[IntArray, FloatArray]:
+    """Return the entities that facts lead to, and a uniform number each for their further properties."""
+    draw = streams.uniform(key, FACTS + entity * np.int64(N_RELATIONS) + relation)
+    (step,), rest = streams.digits(draw, N_ENTITIES - 1)
+    return (entity + 1 + step) % N_ENTITIES, rest

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from algos.batch import RolloutBatch
@@ -15,26 +17,36 @@ def generalised_advantage(scheme: Scheme, batch: RolloutBatch) -> FloatArray:
     delta_t = r_t + gamma V_{t+1} - V_t. After the last turn V is the rollout's ``final_value``:
     the critic's value of the last observation if the rollout was truncated, 0 if it terminated.
 
+    Turns without tokens are not the policy's: they get 0, their reward goes to the turn before
+    them, and credit passes through them undiscounted. Rollouts that do not count get 0.
+
     Raises:
-        ValueError: if the batch has no critic values.
+        ValueError: if the batch has no critic values, or they are not finite.
     """
     if batch.value is None:
         raise ValueError(
             "value=None is not allowed with signal='gae': give the critic's value of every turn, (M,)."
         )
-    n = len(batch)
-    following = np.zeros(n) if batch.final_value is None else batch.final_value.copy()
-    trace = np.zeros(n)
+    n, owner = len(batch), batch.turn_rollout
+    counted = batch.counted[owner]
+    reward, value = np.where(counted, batch.turn_reward, 0.0), np.where(counted, batch.value, 0.0)
+    last_value = np.zeros(n) if batch.final_value is None else batch.final_value
+    following = np.where(batch.counted, last_value, 0.0)
+    if not (np.isfinite(value).all() and np.isfinite(following).all()):
+        raise ValueError("value and final_value must be finite.")
+    trace, passed = np.zeros(n), np.zeros(n)
     advantage = np.zeros(batch.n_turns)
     # All rollouts step backwards together: one pass per turn index, none per row.
-    remaining = batch.turns_per_rollout[batch.turn_rollout] - batch.turn_index
+    remaining = batch.turns_per_rollout[owner] - batch.turn_index
     order = np.argsort(remaining, kind="stable")
     bounds = np.searchsorted(remaining[order], np.arange(1, remaining.max(initial=0) + 2))
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
-        turns = order[start:stop]
-        rollouts = batch.turn_rollout[turns]
-        delta = batch.turn_reward[turns] + scheme.gamma * following[rollouts] - batch.value[turns]
+    for start, stop in itertools.pairwise(bounds):
+        every = order[start:stop]
+        passed[owner[every]] += reward[every]
+        turns = every[batch.written[every]]
+        rollouts = owner[turns]
+        delta = passed[rollouts] + scheme.gamma * following[rollouts] - value[turns]
         trace[rollouts] = delta + scheme.gamma * scheme.gae_lambda * trace[rollouts]
         advantage[turns] = trace[rollouts]
-        following[rollouts] = batch.value[turns]
-    return advantage
+        following[rollouts], passed[rollouts] = value[turns], 0.0
+    return np.where(counted, advantage, 0.0)

@@ -32,7 +32,7 @@ def divide_by_spread(
 ) -> FloatArray:
     """Divide rows (n,) by the spread of ``signal`` in their group; 0 where there is no spread.
 
-    A group of one that kept its raw signal (``singleton="raw"``) is left undivided.
+    A group of one that kept its raw signal (``singleton="raw"``) is not divided by a prompt scale.
     """
     weights = counted.astype(np.float64)
     spread = groups.spread(signal, weights, scheme.ddof)[groups.ids]
@@ -46,9 +46,9 @@ def divide_by_spread(
 def whiten(scheme: Scheme, advantage: FloatArray, groups: Segments, weights: FloatArray) -> FloatArray:
     """Shift and scale rows (n,) to weighted mean 0 and spread 1 within their group.
 
-    A group without spread gives exact zeros. With token weights the sum of squares is divided by
-    the number of tokens less ``ddof``, as if every token were a row (verl's ``masked_whiten``;
-    AgentRL, arXiv 2510.04206).
+    A group without spread gives exact zeros, and so do rows of weight 0. With token weights the sum
+    of squares is divided by the number of tokens less ``ddof``, as if every token were a row
+    (verl's ``masked_whiten``; AgentRL, arXiv 2510.04206).
     """
     mean = groups.mean(advantage, weights)[groups.ids]
     spread = groups.spread(advantage, weights, scheme.ddof)[groups.ids]

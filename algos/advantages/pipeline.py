@@ -8,7 +8,7 @@ from algos.advantages.gae import generalised_advantage
 from algos.advantages.levels import divide_by_spread, subtract_baseline, whiten
 from algos.batch import RolloutBatch
 from algos.scheme import Scheme, SchemeLike, make_scheme
-from algos.segments import FloatArray, Segments
+from algos.segments import FloatArray, Segments, divide
 
 
 def advantages(scheme: SchemeLike, batch: RolloutBatch) -> FloatArray:
@@ -43,18 +43,21 @@ def _rollout_level(scheme: Scheme, batch: RolloutBatch) -> FloatArray:
         spread_of = batch.outcome if scheme.scale_kind == "std" else advantage
         advantage = divide_by_spread(scheme, advantage, spread_of, batch.level(scheme.scale), counted)
     if scheme.whitening != "none":
-        weights = np.ones(len(batch)) if scheme.whitening_weight == "rollout" else batch.tokens_per_rollout
-        advantage = whiten(scheme, advantage, batch.level(scheme.whitening), weights * counted)
+        turns, tokens = batch.written_turns, batch.tokens_per_rollout
+        counts = {"rollout": (turns > 0).astype(np.float64), "turn": turns, "token": tokens}
+        weights = counts[scheme.whitening_weight] * counted
+        advantage = whiten(scheme, advantage, batch.level(scheme.whitening), weights)
     return advantage
 
 
 def _turn_level(scheme: Scheme, batch: RolloutBatch) -> FloatArray:
     """One advantage per turn, (M,)."""
     owner = batch.turn_rollout
-    counted = batch.counted[owner]
-    advantage = np.where(counted, generalised_advantage(scheme, batch), 0.0)
+    advantage = generalised_advantage(scheme, batch)
     if scheme.whitening == "none":
         return advantage
+    written, tokens = batch.written.astype(np.float64), batch.tokens_per_turn.astype(np.float64)
+    counts = {"rollout": divide(written, batch.written_turns[owner]), "turn": written, "token": tokens}
+    weights = counts[scheme.whitening_weight] * batch.counted[owner]
     level = batch.level(scheme.whitening)
-    weights = np.ones(batch.n_turns) if scheme.whitening_weight == "rollout" else batch.tokens_per_turn
-    return whiten(scheme, advantage, Segments(level.ids[owner], level.size), weights * counted)
+    return whiten(scheme, advantage, Segments(level.ids[owner], level.size), weights)

@@ -12,7 +12,8 @@ class UniformPrompts:
     """Draws prompts without replacement, epoch after epoch.
 
     Prompts of a mixture are dealt to environments in cycles; whole cycles are drawn, so that every
-    update has the environments in their proportions (up to a remainder).
+    update has the environments in their proportions (up to a remainder). Where there are too many
+    prompts to remember, cycles are drawn with replacement.
 
     Args:
         num_prompts: number of prompts.
@@ -33,10 +34,10 @@ class UniformPrompts:
         return drawn
 
     def _epoch(self) -> npt.NDArray[np.int64]:
-        cycles = max(self.num_prompts // self.cycle, 1)
+        cycles = -(-self.num_prompts // self.cycle)
         if cycles > LARGEST_EPOCH:
             order = self.random.integers(cycles, size=1024)
         else:
             order = self.random.permutation(cycles)
-        prompts = order[:, None] * self.cycle + np.arange(self.cycle)
-        return prompts.reshape(-1) % self.num_prompts
+        prompts = (order[:, None] * self.cycle + np.arange(self.cycle)).reshape(-1)
+        return prompts[prompts < self.num_prompts]

@@ -6,7 +6,7 @@ import numpy as np
 
 from algos.batch import RolloutBatch
 from algos.scheme import Scheme
-from algos.segments import BoolArray, FloatArray, divide
+from algos.segments import BoolArray, FloatArray, divide, totals
 
 
 def effective_mask(scheme: Scheme, batch: RolloutBatch) -> BoolArray:
@@ -29,7 +29,7 @@ def token_weights(scheme: Scheme, batch: RolloutBatch) -> FloatArray:
       defaults to the batch's ``max_tokens`` (Dr.GRPO, arXiv 2503.20783, as TRL normalises it).
     """
     mask = effective_mask(scheme, batch)
-    tokens = np.bincount(batch.turn_rollout, weights=mask.sum(axis=1), minlength=len(batch))
+    tokens = totals(batch.turn_rollout, mask.sum(axis=1), len(batch))
     n_rollouts = max(int(np.count_nonzero(tokens)), 1)
     if scheme.aggregation == "token_mean":
         return mask / max(tokens.sum(), 1.0)

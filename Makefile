@@ -1,0 +1,48 @@
+# The two commands of the README are `make demo` and `make test`; both make their own virtual
+# environment in .venv. Use another Python with PYTHON=python3.12.
+PYTHON ?= python3
+BIN := .venv/bin
+JOBS ?= -1
+export OMP_NUM_THREADS = 1
+export OPENBLAS_NUM_THREADS = 1
+export MKL_NUM_THREADS = 1
+
+.PHONY: demo test reproduce figure speed lint types format clean
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'agentic-gym needs Python 3.11 or newer; use PYTHON=...')"
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $@
+
+demo: .venv/installed
+	$(BIN)/python -m benchmarks run scale_mismatch --quick --jobs $(JOBS)
+	$(BIN)/python -m plots scale_mismatch --quick
+	$(BIN)/python -m benchmarks table scale_mismatch --quick
+
+test: .venv/installed
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+reproduce: .venv/installed
+	$(BIN)/python -m benchmarks run scale_mismatch --jobs $(JOBS)
+	$(BIN)/python -m plots scale_mismatch
+
+figure: .venv/installed
+	$(BIN)/python -m plots $(NAME)
+
+speed: .venv/installed
+	$(BIN)/python -m benchmarks.speed --json results/speed.json
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/installed
+	$(BIN)/mypy
+
+format: .venv/installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

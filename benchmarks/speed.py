@@ -1,0 +1,218 @@
+"""Speed: GroupPPO against SB3 PPO, the update against its matrix products, and the engine alone.
+
+    python -m benchmarks.speed              # everything, about two minutes
+    python -m benchmarks.speed --json results/speed.json
+
+Every measurement is the best of several repetitions in one process with one thread, alternating
+between the things compared, so that a noisy neighbour hits all of them alike.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import gymnasium
+import numpy as np
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecEnv
+
+import agentic_gym  # noqa: F401
+from agentic_gym.sb3 import AgenticVecEnv
+from algos import GroupPPO
+from algos.advantages import advantages
+from algos.collector import collect
+from algos.surrogates.aggregation import token_weights
+from algos.update import UpdateTensors
+
+ENVIRONMENT = "agentic_gym/Chain-v0"
+KNOBS = {"depth": 10}
+WIDTHS = [64, 64]
+GROUPS, GROUP_SIZE = 32, 8
+TURNS = GROUPS * GROUP_SIZE * 10
+MINIBATCHES = 4
+FAMILIES = ("Chain", "Search", "Database", "Mixture")
+ROWS = (1, 64, 1024, 8192)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to measure.
+
+    Attributes:
+        repetitions: how often each thing is measured; the best counts.
+        json: where to write the numbers; None writes nothing.
+    """
+
+    repetitions: int = 5
+    json: Path | None = None
+
+
+def group_ppo(n_epochs: int) -> Callable[[], int]:
+    """Return a function that trains for a few updates and returns the number of turns."""
+    minibatches = MINIBATCHES if n_epochs > 1 else 1
+    model = GroupPPO(
+        "MessagePolicy", ENVIRONMENT, scheme="grpo", n_prompts=GROUPS, group_size=GROUP_SIZE, n_epochs=n_epochs,
+        n_minibatches=minibatches, env_kwargs=KNOBS, policy_kwargs={"net_arch": WIDTHS}, seed=0,
+        learning_rate=1e-6, diagnostics_interval=0,
+    )  # fmt: skip
+
+    def run() -> int:
+        before = model.num_timesteps
+        model.learn(4 * TURNS, reset_num_timesteps=before == 0, log_interval=None)
+        return model.num_timesteps - before
+
+    return run
+
+
+def sb3_ppo(env: VecEnv) -> Callable[[], int]:
+    """SB3's PPO with as many turns per update, the same epochs, minibatches and network."""
+    model = PPO(
+        "MlpPolicy", env, n_steps=TURNS // env.num_envs, batch_size=TURNS // MINIBATCHES, n_epochs=4, device="cpu",
+        learning_rate=1e-6, seed=0, policy_kwargs={"net_arch": WIDTHS, "activation_fn": torch.nn.ReLU},
+    )  # fmt: skip
+
+    def run() -> int:
+        before = model.num_timesteps
+        model.learn(TURNS, reset_num_timesteps=before == 0)
+        return model.num_timesteps - before
+
+    return run
+
+
+def rates(runs: dict[str, Callable[[], int]], repetitions: int) -> dict[str, float]:
+    """Turns per second of each, the best of the repetitions; the first one warms up."""
+    best = dict.fromkeys(runs, 0.0)
+    for repetition in range(repetitions + 1):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            turns = run()
+            if repetition:
+                best[name] = max(best[name], turns / (time.perf_counter() - start))
+    return best
+
+
+def update_times(repetitions: int) -> dict[str, float]:
+    """Microseconds of one minibatch: optimiser step included, and its bare matrix products."""
+    model = GroupPPO("MessagePolicy", ENVIRONMENT, n_prompts=GROUPS, group_size=GROUP_SIZE, env_kwargs=KNOBS, seed=0)
+    model.learn(1, log_interval=None)
+    prompt = np.repeat(np.arange(GROUPS), GROUP_SIZE)
+    data = collect(model.rows, model.policy, prompt, np.arange(len(prompt)), np.random.default_rng(0))
+    assert data is not None
+    credit, weights = advantages("grpo", data.batch) + 0.1, token_weights(model.scheme, data.batch)
+    tensors = UpdateTensors.build(model.policy, model.scheme, data, credit, weights)
+    part = next(tensors.shuffled(np.random.default_rng(0)).minibatches(MINIBATCHES))
+    layers = [weight.detach() for weight in model.policy.actor.weights]
+
+    def step() -> None:
+        model._step(model._loss(part)[0])
+
+    def products() -> None:
+        with torch.no_grad():
+            inputs = [part.slots.features]
+            for weight in layers:
+                inputs.append(inputs[-1] @ weight)
+            delta = inputs[-1]
+            for layer, weight in zip(reversed(inputs[:-1]), reversed(layers), strict=True):
+                layer.t() @ delta
+                if layer is not inputs[0]:
+                    delta = delta @ weight.t()
+
+    best = {"update": np.inf, "products": np.inf}
+    for _ in range(100 * repetitions):
+        for name, function in (("update", step), ("products", products)):
+            start = time.perf_counter()
+            function()
+            best[name] = min(best[name], (time.perf_counter() - start) * 1e6)
+    return best
+
+
+def engine_rate(family: str, n_rows: int, repetitions: int) -> float:
+    """Turns per second of the engine alone, with random legal messages and autoreset."""
+    env: Any = gymnasium.make_vec(f"agentic_gym/{family}-v0", num_envs=n_rows)
+    _, info = env.reset(seed=0)
+    random = np.random.default_rng(0)
+    dialect = info["environment"] if env.grammar.dialect_features else np.zeros(n_rows, np.int64)
+    messages = [env.grammar.sample(random.random((n_rows, env.grammar.n_slots)), dialect) for _ in range(10)]
+    best = 0.0
+    steps = max(10, min(300, 100_000 // n_rows))
+    for _ in range(repetitions + 1):
+        start = time.perf_counter()
+        for index in range(steps):
+            env.step(messages[index % 10])
+        best = max(best, n_rows * steps / (time.perf_counter() - start))
+    return best
+
+
+def measure(repetitions: int) -> dict[str, Any]:
+    """Measure everything."""
+    trainers = rates(
+        {
+            "GroupPPO, 4 epochs of 4 minibatches": group_ppo(4),
+            "GroupPPO, 1 epoch of 1 minibatch": group_ppo(1),
+            "SB3 PPO, 8 envs (make_vec_env)": sb3_ppo(make_vec_env(ENVIRONMENT, 8, env_kwargs=KNOBS)),
+            "SB3 PPO, 8 envs (AgenticVecEnv)": sb3_ppo(AgenticVecEnv(8, family="Chain", **KNOBS)),
+            "SB3 PPO, 64 envs (make_vec_env)": sb3_ppo(make_vec_env(ENVIRONMENT, 64, env_kwargs=KNOBS)),
+            "SB3 PPO, 64 envs (AgenticVecEnv)": sb3_ppo(AgenticVecEnv(64, family="Chain", **KNOBS)),
+        },
+        repetitions,
+    )
+    return {
+        "machine": {
+            "processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version(),
+            "torch": torch.__version__, "numpy": np.__version__,
+        },
+        "setting": {"environment": ENVIRONMENT, **KNOBS, "widths": WIDTHS, "turns_per_update": TURNS},
+        "turns_per_second": trainers,
+        "minibatch_microseconds": update_times(repetitions),
+        "engine_turns_per_second": {
+            family: {str(n): engine_rate(family, n, repetitions) for n in ROWS} for family in FAMILIES
+        },
+    }  # fmt: skip
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print the numbers as tables."""
+    console = Console()
+    trainers = Table("training", "turns/s", title=f"{ENVIRONMENT}, depth {KNOBS['depth']}, two layers of 64")
+    for name, rate in result["turns_per_second"].items():
+        trainers.add_row(name, f"{rate:,.0f}")
+    console.print(trainers)
+    times = result["minibatch_microseconds"]
+    ratio = times["update"] / times["products"]
+    console.print(
+        f"one minibatch of {TURNS // MINIBATCHES} turns: {times['update']:.0f} us, "
+        f"its matrix products alone {times['products']:.0f} us ({ratio:.2f} times)"
+    )
+    engine = Table("engine alone, turns/s", *(f"{n} rows" for n in ROWS))
+    for family, by_rows in result["engine_turns_per_second"].items():
+        engine.add_row(family, *(f"{rate:,.0f}" for rate in by_rows.values()))
+    console.print(engine)
+
+
+def main(options: Options) -> None:
+    """Measure, print, and write."""
+    torch.set_num_threads(1)
+    result = measure(options.repetitions)
+    show(result)
+    if options.json is not None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))

@@ -1,0 +1,227 @@
+"""Schemes: parsing, validation and every message."""
+
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+
+from algos import RECIPES, Scheme, make_scheme
+from algos.recipes import recipe
+from algos.scheme import CHOICES, FIELDS, NUMBERS
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_resolves_and_says_where_it_is_from(name):
+    scheme = make_scheme(name)
+    assert scheme == RECIPES[name].scheme == make_scheme(scheme) == make_scheme({"recipe": name})
+    assert scheme == make_scheme((name, {})) == make_scheme(f"{name}:")
+    for text in ("source", "certainty", "fixes", "wins", "no_op"):
+        assert getattr(recipe(name), text)
+    assert pickle.loads(pickle.dumps(scheme)) == scheme
+    assert Scheme(**dataclasses.asdict(scheme)) == scheme
+
+
+def test_the_recipes_that_there_are():
+    assert set(RECIPES) == {
+        "reinforce", "grpo", "dr_grpo", "rloo", "reinforce_pp", "reinforce_pp_baseline", "lite_ppo",
+        "agentrl", "erpo", "ppo",
+    }  # fmt: skip
+
+
+def test_the_default_scheme_is_grpo():
+    assert Scheme() == make_scheme("grpo") == make_scheme({})
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "grpo:scale=none,clip_high=0.28",
+        " grpo:scale=none,clip_high=0.28".strip(),
+        "grpo: scale = none , clip_high = 0.28 ",
+        ("grpo", {"scale": "none", "clip_high": 0.28}),
+        {"recipe": "grpo", "scale": "none", "clip_high": 0.28},
+        {"scale": "none", "clip_high": np.float32(0.28).item()},
+    ],
+)
+def test_spellings_of_overrides(scheme):
+    made = make_scheme(scheme)
+    assert made.scale == "none"
+    assert made.clip_high == pytest.approx(0.28)
+    assert made.baseline == "prompt"
+    assert make_scheme("grpo", scale="none", clip_high=made.clip_high) == made
+
+
+def test_overrides_in_the_call_win():
+    assert make_scheme("grpo:eps=1e-4", eps=1e-3).eps == 1e-3
+    assert make_scheme("grpo:eps=1e-4").eps == 1e-4
+    assert make_scheme(Scheme(eps=0.5), ddof=0) == Scheme(eps=0.5, ddof=0)
+
+
+@pytest.mark.parametrize(
+    ("value", "level"),
+    [
+        ("none", "none"), (False, "none"), ("group", "prompt"), (True, "prompt"), ("prompt", "prompt"),
+        ("batch", "batch"), ("environment", "environment"), ("task", "task"),
+    ],
+)  # fmt: skip
+def test_p11_spellings_of_scale(value, level):
+    assert Scheme(scale=value).scale == level
+    assert make_scheme("lite_ppo", scale=value).scale == level
+    assert make_scheme(f"lite_ppo:scale={value}").scale == level
+
+
+@pytest.mark.parametrize("value", ["bach", None, 0, 1, 1.0, ["none"], ("scale", False), {}])
+def test_p11_other_values_of_scale_are_refused(value):
+    with pytest.raises(ValueError, match=r"scale=.* is not allowed: it must be one of \['none', 'prompt'"):
+        Scheme(scale=value)
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_p11_choices_are_checked(name):
+    with pytest.raises(ValueError, match=f"{name}='nonsense' is not allowed: it must be one of"):
+        Scheme(**{name: "nonsense"})
+    with pytest.raises(ValueError, match=f"{name}='nonsense' is not allowed: it must be one of"):
+        make_scheme(f"grpo:{name}=nonsense")
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -0.5, "x", True, [1.0], 1j])
+def test_p11_numbers_are_checked(name, value):
+    with pytest.raises(ValueError, match=f"{name}=.* is not allowed: it must be a finite number in"):
+        Scheme(**{name: value})
+
+
+@pytest.mark.parametrize("value", [2, -1, True, None, "1", 0.5])
+def test_p11_ddof_is_checked(value):
+    with pytest.raises(ValueError, match=r"ddof=.* is not allowed: it must be 0 or 1"):
+        Scheme(ddof=value)
+
+
+def test_bounds_of_numbers():
+    assert Scheme(eps=0, clip_low=1, clip_high=0, ddof=np.int64(0)).clip_low == 1.0
+    for name, value in {"clip_low": 1.01, "dual_clip": 1.0, "gamma": 1.5, "kl_coef": 0.0}.items():
+        with pytest.raises(ValueError, match=f"{name}=.* is not allowed"):
+            Scheme(**{name: value})
+    with pytest.raises(ValueError, match="eps=None is not allowed"):
+        Scheme(eps=None)
+
+
+@pytest.mark.parametrize("value", [0.9, 1.0, 0, -3])
+def test_p20_dual_clip_is_above_one(value):
+    with pytest.raises(ValueError, match=r"dual_clip=.* is not allowed: .* in \(1.0, inf\]"):
+        make_scheme("grpo", dual_clip=value)
+
+
+def test_numbers_have_one_type_so_that_equal_schemes_are_equal():
+    scheme = Scheme(dual_clip=3, eps=np.float32(0.5), clip_high=np.int64(1), ddof=1)
+    assert scheme == Scheme(dual_clip=3.0, eps=0.5, clip_high=1.0)
+    assert {type(scheme.dual_clip), type(scheme.eps), type(scheme.clip_high)} == {float}
+    assert hash(scheme) == hash(make_scheme("grpo:dual_clip=3,eps=0.5,clip_high=1"))
+
+
+@pytest.mark.parametrize("text", ["none", "None"])
+def test_optional_numbers_can_be_switched_off(text):
+    assert make_scheme("agentrl").dual_clip == 3.0
+    assert make_scheme(f"agentrl:dual_clip={text}").dual_clip is None
+    assert make_scheme("agentrl", dual_clip=None).dual_clip is None
+
+
+@pytest.mark.parametrize(
+    ("scheme", "overrides"),
+    [
+        ("grpo", {"clip_ratio_cc": 3}),
+        ("grpo:clip_ratio_cc=3", {}),
+        ({"recipe": "grpo", "clip_ratio_cc": 3}, {}),
+        (("grpo", {"clip_ratio_cc": 3}), {}),
+    ],
+)
+def test_p11_unknown_fields_raise_type_error(scheme, overrides):
+    with pytest.raises(TypeError, match=r"\['clip_ratio_cc'\] are not fields of a scheme; the fields are"):
+        make_scheme(scheme, **overrides)
+    with pytest.raises(TypeError, match="clip_ratio_cc"):
+        Scheme(clip_ratio_cc=3)
+
+
+IGNORED = [
+    ("reinforce", {"baseline_kind": "leave_one_out"}, "baseline is 'none'"),
+    ("reinforce", {"singleton": "raw"}, "baseline is 'none'"),
+    ("reinforce", {"eps": 1e-4}, "scale is 'none' and whitening is 'none'"),
+    ("dr_grpo", {"ddof": 0}, "scale is 'none' and whitening is 'none'"),
+    ("dr_grpo", {"eps_placement": "inside"}, "scale is 'none' and whitening is 'none'"),
+    ("dr_grpo", {"scale_kind": "centred_std"}, "scale is 'none' and baseline is 'prompt'"),
+    ("grpo:baseline=none", {"scale_kind": "centred_std"}, "scale is 'prompt' and baseline is 'none'"),
+    ("lite_ppo", {"baseline": "batch", "singleton": "raw"}, "baseline is 'batch'"),
+    ("grpo", {"whitening_weight": "token"}, "whitening is 'none'"),
+    ("grpo", {"gamma": 0.5}, "signal is 'outcome'"),
+    ("grpo", {"gae_lambda": 0.5}, "signal is 'outcome'"),
+    ("rloo", {"clip_low": 0.1}, "surrogate is 'reinforce'"),
+    ("rloo", {"clip_high": 0.1}, "surrogate is 'reinforce'"),
+    ("rloo", {"dual_clip": 3.0}, "surrogate is 'reinforce'"),
+    ("grpo", {"aggregation_constant": 10}, "aggregation is 'rollout_mean'"),
+    ("grpo", {"kl_coef": 0.1}, "kl is 'none'"),
+]
+
+
+@pytest.mark.parametrize(("scheme", "changes", "reason"), IGNORED)
+def test_p11_options_without_effect_raise_with_the_reason(scheme, changes, reason):
+    with pytest.raises(ValueError, match=f"has no effect here: {reason}"):
+        make_scheme(scheme, **changes)
+    base = dataclasses.asdict(make_scheme(scheme))
+    with pytest.raises(ValueError, match=f"has no effect here: {reason}"):
+        Scheme(**{**base, **changes})
+
+
+def test_p11_also_a_default_given_for_nothing_raises():
+    with pytest.raises(ValueError, match=r"clip_low=0\.2 has no effect here"):
+        make_scheme("reinforce:clip_low=0.2")
+
+
+def test_every_field_can_be_ignored_or_always_matters():
+    always = set(FIELDS) - {
+        "signal", "baseline", "scale", "whitening", "surrogate", "aggregation", "kl", "dead_groups",
+    }  # fmt: skip
+    nothing = Scheme(baseline="none", scale="none", surrogate="reinforce")
+    assert set(nothing.ignored()) == always
+    assert set(Scheme().ignored()) == {
+        "whitening_weight", "gamma", "gae_lambda", "aggregation_constant", "kl_coef",
+    }  # fmt: skip
+
+
+def test_overrides_drop_what_they_make_meaningless():
+    assert make_scheme("agentrl:whitening=none,dual_clip=none") == make_scheme("grpo:aggregation=token_mean")
+    assert make_scheme("rloo:baseline=none") == make_scheme("reinforce")
+    assert make_scheme("agentrl:surrogate=reinforce").dual_clip is None
+    assert make_scheme("reinforce_pp:whitening=none").eps == Scheme().eps
+
+
+def test_combinations_that_make_no_sense():
+    with pytest.raises(ValueError, match="signal='gae' has the critic as its baseline"):
+        make_scheme("grpo:signal=gae")
+    with pytest.raises(ValueError, match="signal='gae' has the critic as its baseline"):
+        Scheme(signal="gae", baseline="none")
+    with pytest.raises(ValueError, match="dead_groups='excluded' needs baseline='prompt'"):
+        make_scheme("reinforce_pp:dead_groups=excluded")
+    with pytest.raises(ValueError, match="dead_groups='excluded' needs baseline='prompt'"):
+        make_scheme("grpo:dead_groups=excluded,singleton=raw")
+    assert make_scheme("ppo").needs_critic
+    assert not make_scheme("grpo").needs_critic
+
+
+def test_unknown_recipes_and_spellings():
+    with pytest.raises(ValueError, match=r"scheme='gropo' is not allowed: it must be one of \['agentrl'"):
+        make_scheme("gropo")
+    with pytest.raises(ValueError, match="scheme='gropo' is not allowed"):
+        make_scheme(("gropo", {}))
+    with pytest.raises(ValueError, match=r"override 'scale' is not allowed: write field=value"):
+        make_scheme("grpo:scale")
+    with pytest.raises(ValueError, match="each field once"):
+        make_scheme("grpo:eps=1e-4,eps=1e-5")
+    for wrong in (None, 3, ["grpo"], ("grpo",), ("grpo", {}, {})):
+        with pytest.raises(TypeError, match="give a recipe name, a Scheme, or a name with overrides"):
+            make_scheme(wrong)
+
+
+def test_schemes_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Scheme().eps = 1.0

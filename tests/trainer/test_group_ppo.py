@@ -1,0 +1,438 @@
+"""GroupPPO as a stable-baselines3 algorithm: learning, saving, logging, numerics, bad input."""
+
+import random
+import subprocess
+import sys
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.logger import configure
+
+from agentic_gym.sb3 import AgenticVecEnv
+from algos import RECIPES, GroupPPO, MessagePolicy
+from algos.advantages import advantages
+from algos.collector import collect
+from algos.surrogates.aggregation import token_weights
+from algos.update import UpdateTensors
+from algos.warmstart import warmstart
+
+CHAIN = "agentic_gym/Chain-v0"
+SMALL = {"n_prompts": 4, "group_size": 4, "n_epochs": 2, "n_minibatches": 2, "seed": 0}
+
+
+def small_model(env="agentic_gym/Mixture-v0", **changes):
+    return GroupPPO("MessagePolicy", env, **{**SMALL, **changes})
+
+
+def rollouts(model, n=64, seed=0):
+    keys = np.arange(n)
+    return collect(model.rows, model.policy, keys % 16, keys, np.random.default_rng(seed))
+
+
+def tensors_of(model, data):
+    credit = advantages(model.scheme, data.batch)
+    return UpdateTensors.build(model.policy, model.scheme, data, credit, token_weights(model.scheme, data.batch))
+
+
+# Learning.
+
+
+def test_learns_the_chain():
+    model = GroupPPO(
+        "MessagePolicy", CHAIN, env_kwargs={"depth": 2, "difficulty": 0.0}, learning_rate=3e-3, n_prompts=32, seed=1
+    )
+    model.learn(60_000, log_interval=None)
+    assert model.logger.name_to_value["rollout/success_rate"] > 0.9
+
+
+def test_cartpole_reaches_475_with_reset_seeds_as_prompts():
+    model = GroupPPO(
+        "MessagePolicy", "CartPole-v1", scheme="grpo:aggregation=token_mean", n_prompts=8, n_minibatches=8,
+        learning_rate=lambda progress: 3e-3 * progress, seed=0,
+    )  # fmt: skip
+    model.learn(300_000, log_interval=None)
+    mean, _ = evaluate_policy(model, make_vec_env("CartPole-v1", 4, seed=7), n_eval_episodes=20)
+    assert mean >= 475
+
+
+@pytest.mark.parametrize("scheme", sorted(RECIPES))
+def test_every_recipe_trains_and_logs(scheme):
+    model = small_model(scheme=scheme)
+    before = model.policy.flat_parameters.clone()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="no learning signal")
+        model.learn(2_000, log_interval=None)
+    logged = model.logger.name_to_value
+    assert not torch.equal(before, model.policy.flat_parameters)
+    assert all(np.isfinite(value) for value in logged.values())
+    for key in ("train/approx_kl", "train/clip_fraction_low", "group/frac_reward_zero_std", "env/Search/score"):
+        assert key in logged
+    # P52: only the scheme that needs a critic has one.
+    assert (model.policy.critic is not None) == (scheme == "ppo")
+
+
+def test_gradient_shares_of_environments_add_up_to_one():
+    model = small_model(scheme="reinforce", n_prompts=16, diagnostics_interval=1)
+    model.learn(1, log_interval=None)
+    shares = [v for k, v in model.logger.name_to_value.items() if k.startswith("train/gradient_share/")]
+    assert len(shares) == 4
+    assert sum(shares) == pytest.approx(1.0)
+
+
+# Determinism and global state.
+
+
+def test_same_seed_same_parameters_and_global_generators_untouched():
+    states = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
+    models = [small_model().learn(1_500, log_interval=None) for _ in range(2)]
+    assert torch.equal(models[0].policy.flat_parameters, models[1].policy.flat_parameters)
+    assert random.getstate() == states[0]
+    assert np.array_equal(np.random.get_state()[1], states[1])
+    assert torch.equal(torch.get_rng_state(), states[2])
+    other = small_model(seed=1).learn(1_500, log_interval=None)
+    assert not torch.equal(models[0].policy.flat_parameters, other.policy.flat_parameters)
+
+
+# Ratios (P24) and the written-out gradient.
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_ratio_stays_one_without_learning(temperature):
+    model = small_model(
+        env_kwargs={"filler": 2}, policy_kwargs={"temperature": temperature}, learning_rate=0.0, n_epochs=3
+    )
+    model.learn(1_500, log_interval=None)
+    tensors = tensors_of(model, rollouts(model))
+    for epoch in range(3):
+        for part in tensors.shuffled(np.random.default_rng(epoch)).minibatches(4):
+            ratio = (model.policy.log_probs(part.slots) - part.old_log_prob).detach().exp()
+            assert float((ratio - 1).abs().max()) < 1e-5
+
+
+def test_ratio_moves_after_the_first_step():
+    model = small_model(env=CHAIN, learning_rate=1e-2, env_kwargs={"depth": 1, "options": 2}, n_prompts=16)
+    model.learn(1, log_interval=None)
+    assert model.logger.name_to_value["train/ratio_max"] > 1.001
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_gradient_equals_autograd(temperature):
+    model = small_model(env_kwargs={"filler": 2}, policy_kwargs={"temperature": temperature})
+    with torch.no_grad():
+        flat = model.policy.flat_parameters
+        flat.add_(0.3 * torch.randn(flat.shape, generator=torch.Generator().manual_seed(0)))
+    slots = tensors_of(model, rollouts(model)).slots
+    weights = torch.randn(slots.position.shape, generator=torch.Generator().manual_seed(1))
+
+    def reference():
+        scores = model.policy.actor(slots.features)
+        m, n_slots, width = slots.columns.shape
+        logits = scores.gather(1, slots.columns.view(m, -1)).view(m, n_slots, width) + slots.blocked
+        logits = logits + torch.nn.functional.embedding(slots.previous, model.policy.pair_bias)
+        return (logits / temperature).log_softmax(-1).gather(2, slots.position.unsqueeze(-1)).squeeze(-1)
+
+    gradients = []
+    for function in (lambda: model.policy.log_probs(slots), reference):
+        model.policy.flat_parameters.grad.zero_()
+        (function() * weights).sum().backward()
+        gradients.append(model.policy.flat_parameters.grad.clone())
+    assert torch.allclose(model.policy.log_probs(slots), reference(), atol=1e-6)
+    assert float(gradients[1].abs().max()) > 1
+    assert torch.allclose(gradients[0], gradients[1], atol=1e-4)
+
+
+def test_entropies_agree_with_the_rollout_and_ignore_illegal_tokens():
+    model = small_model(env_kwargs={"filler": 1})
+    data = rollouts(model)
+    slots = model.policy.slots(data.features, data.state, data.previous, data.position)
+    entropy = model.policy.entropies(slots)
+    assert np.allclose(entropy.sum(1).detach().numpy(), data.entropy, atol=1e-4)
+    model.policy.flat_parameters.grad.zero_()
+    entropy.sum().backward()
+    assert torch.isfinite(model.policy.flat_parameters.grad).all()
+
+
+def test_entropy_bonus_raises_entropy():
+    entropies = []
+    for coefficient in (0.0, 0.5):
+        model = small_model(env=CHAIN, ent_coef=coefficient, learning_rate=1e-2, env_kwargs={"depth": 1, "options": 2})
+        model.learn(4_000, log_interval=None)
+        entropies.append(model.logger.name_to_value["rollout/entropy"])
+    assert entropies[1] > entropies[0] + 0.3
+
+
+def test_advantages_in_the_loss_are_the_computed_ones():
+    """P10: nothing whitens them a second time, and minibatches only select."""
+    model = small_model()
+    data = rollouts(model)
+    credit = advantages(model.scheme, data.batch)
+    parts = list(tensors_of(model, data).shuffled(np.random.default_rng(0)).minibatches(3))
+    seen = torch.cat([part.advantage[:, 0] for part in parts]).numpy()
+    assert np.array_equal(np.sort(seen), np.sort(credit.astype(np.float32)))
+    assert sum(len(part.rollout.unique()) for part in parts) == len(data.batch)
+
+
+@pytest.mark.parametrize("scheme", ["grpo", "dr_grpo", "lite_ppo"])
+def test_minibatch_losses_add_up(scheme):
+    """P07: the denominators are those of the whole update."""
+    model = small_model(scheme=scheme)
+    tensors = tensors_of(model, rollouts(model)).shuffled(np.random.default_rng(0))
+
+    def gradient(n):
+        model.policy.flat_parameters.grad.zero_()
+        for part in tensors.minibatches(n):
+            (model._loss(part)[0] / model.n_minibatches).backward()
+        return model.policy.flat_parameters.grad.clone()
+
+    whole = gradient(1)
+    assert float(whole.abs().max()) > 0
+    for n in (2, 5, 64):
+        assert torch.allclose(gradient(n), whole, atol=1e-6)
+
+
+def test_gradient_that_is_not_finite_is_skipped():
+    """P46."""
+    model = small_model()
+    model._start(1, True, "run")
+    before = model.policy.flat_parameters.clone()
+    model._step(model.policy.actor.biases[-1].sum() * float("nan"))
+    assert torch.equal(before, model.policy.flat_parameters)
+    assert model._skipped_steps == 1
+
+
+def test_staleness_samples_from_an_older_policy():
+    ratios = []
+    for staleness in (0, 2):
+        model = small_model(
+            env=CHAIN, env_kwargs={"depth": 1, "options": 2}, staleness=staleness, learning_rate=1e-2,
+            n_prompts=16, n_epochs=1, n_minibatches=1,
+        )  # fmt: skip
+        model.learn(640, log_interval=None)
+        ratios.append(model.logger.name_to_value["train/ratio_max"])
+    assert ratios[0] == pytest.approx(1.0, abs=1e-4)
+    assert ratios[1] > 1.01
+
+
+# Saving (P45).
+
+
+def test_save_load_predicts_the_same_and_goes_on_the_same(tmp_path):
+    model = small_model(scheme="erpo:eps=0.001")
+    model.learn(1_500, log_interval=None)
+    model.save(tmp_path / "model")
+    loaded = GroupPPO.load(tmp_path / "model", env="agentic_gym/Mixture-v0")
+    observation = model.rows.env.reset(options={"prompt": 3, "rollout": 5})[0]
+    assert np.array_equal(
+        model.predict(observation, deterministic=True)[0], loaded.predict(observation, deterministic=True)[0]
+    )
+    assert loaded.scheme == model.scheme
+    for trained in (model, loaded):
+        trained.learn(1_500, log_interval=None, reset_num_timesteps=False)
+    assert torch.equal(model.policy.flat_parameters, loaded.policy.flat_parameters)
+    assert model.num_timesteps == loaded.num_timesteps
+
+
+def test_load_in_a_fresh_process_without_an_environment(tmp_path):
+    model = small_model(env=CHAIN).learn(500, log_interval=None)
+    model.save(tmp_path / "model")
+    observation = np.linspace(0, 1, model.observation_space.shape[0], dtype=np.float32)
+    np.save(tmp_path / "observation.npy", observation)
+    code = (
+        "import sys, numpy as np; from algos import GroupPPO; folder = sys.argv[1]\n"
+        "model = GroupPPO.load(folder + '/model')\n"
+        "print(model.predict(np.load(folder + '/observation.npy'), deterministic=True)[0].tolist())"
+    )
+    out = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == str(model.predict(observation, deterministic=True)[0].tolist())
+    with pytest.raises(ValueError, match="no environment"):
+        GroupPPO.load(tmp_path / "model").learn(10)
+
+
+def test_learning_rate_schedule_is_followed():
+    model = small_model(learning_rate=lambda progress: 1e-3 * progress)
+    model.learn(1_000, log_interval=None)
+    assert 0 <= model.policy.optimizer.param_groups[0]["lr"] < 1e-3
+
+
+# SB3's habits.
+
+
+class _StopAfter(BaseCallback):
+    def __init__(self, ticks):
+        super().__init__()
+        self.ticks, self.rollouts = ticks, 0
+
+    def _on_rollout_end(self):
+        self.rollouts += 1
+
+    def _on_step(self):
+        return self.n_calls < self.ticks
+
+
+def test_callback_stops_training_and_counts_turns():
+    model = small_model()
+    stop = _StopAfter(25)
+    model.learn(10**6, callback=stop, log_interval=None)
+    assert stop.n_calls == 25
+    assert stop.rollouts >= 1
+    assert stop.num_timesteps == model.num_timesteps
+
+
+def test_eval_callback_and_evaluate_policy(tmp_path):
+    env = AgenticVecEnv(4, family="Chain", depth=1)
+    model = small_model(env=CHAIN, env_kwargs={"depth": 1})
+    model.learn(300, callback=EvalCallback(env, eval_freq=10, log_path=str(tmp_path), verbose=0), log_interval=None)
+    assert (tmp_path / "evaluations.npz").exists()
+    mean, _ = evaluate_policy(model, env, n_eval_episodes=8)
+    assert 0 <= mean <= 1
+
+
+def test_logger_and_tensorboard(tmp_path):
+    model = small_model(tensorboard_log=str(tmp_path))
+    model.learn(600)
+    model.logger.close()
+    assert list(tmp_path.glob("GroupPPO_1/events*"))
+    model = small_model()
+    model.set_logger(configure(str(tmp_path / "csv"), ["csv"]))
+    model.learn(600)
+    model.logger.close()
+    header = (tmp_path / "csv" / "progress.csv").read_text().splitlines()[0]
+    for key in ("time/fps", "rollout/ep_rew_mean", "train/loss", "env/Database/score"):
+        assert key in header
+
+
+def test_progress_bar_counts_turns(capsys):
+    model = small_model()
+    model.learn(300, progress_bar=True, log_interval=None)
+    shown = capsys.readouterr().out
+    assert f"{model.num_timesteps}/{model.num_timesteps}" in shown
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: gymnasium.make(CHAIN),
+        lambda: gymnasium.make_vec(CHAIN, num_envs=3),
+        lambda: gymnasium.make_vec(CHAIN, num_envs=3, vectorization_mode="sync"),
+        lambda: AgenticVecEnv(3, family="Chain"),
+        lambda: make_vec_env(CHAIN, 3),
+    ],
+    ids=["env", "native", "sync", "sb3 native", "sb3 dummy"],
+)
+def test_accepts_every_kind_of_environment(make):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="no learning signal")
+        model = small_model(env=make()).learn(200, log_interval=None)
+    assert model.num_timesteps >= 200
+    assert model.get_env().observation_space == model.observation_space
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"group_size": 1}, ["group_size=1", "at least 2"]),
+        ({"scheme": "grppo"}, ["grppo", "grpo"]),
+        ({"n_epochs": 0}, ["n_epochs=0"]),
+        ({"n_minibatches": 17}, ["n_minibatches=17", "16"]),
+        ({"max_grad_norm": 0}, ["max_grad_norm=0"]),
+        ({"max_grad_norm": -1}, ["max_grad_norm=-1"]),
+        ({"max_grad_norm": float("nan")}, ["max_grad_norm=nan"]),
+        ({"max_grad_norm": True}, ["max_grad_norm=True"]),
+        ({"max_grad_norm": "1.0"}, ["max_grad_norm='1.0'"]),
+        ({"ent_coef": -0.1}, ["ent_coef=-0.1"]),
+        ({"staleness": -1}, ["staleness=-1"]),
+        ({"device": "cuda"}, ["device='cuda'"]),
+        ({"env_kwargs": {"preset": "nope"}}, ["preset='nope'", "scale"]),
+    ],
+)
+def test_bad_arguments_are_named(changes, words):
+    with pytest.raises(ValueError) as error:
+        small_model(**changes)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_unknown_arguments_and_environments():
+    with pytest.raises(TypeError, match="clip_ratio_cc"):
+        small_model(clip_ratio_cc=3)
+    with pytest.raises(TypeError, match="clip_ratio_cc"):
+        small_model(scheme=("grpo", {"clip_ratio_cc": 3}))
+    with pytest.raises(TypeError, match="env="):
+        small_model(env=3)
+    with pytest.raises(gymnasium.error.Error):
+        small_model(env="agentic_gym/Nowhere-v0")
+    with pytest.raises(ValueError, match="action_space"):
+        small_model(env="Pendulum-v1")
+
+
+def test_group_of_one_is_allowed_where_the_scheme_does_not_compare():
+    model = small_model(scheme="reinforce_pp", group_size=1, n_prompts=16)
+    assert model.learn(100, log_interval=None).num_timesteps >= 100
+
+
+def test_warning_when_training_begins_without_signal():
+    model = small_model(env=CHAIN, env_kwargs={"depth": 30}, n_epochs=1)
+    with pytest.warns(UserWarning, match="no learning signal"):
+        model.learn(16 * 30 * 10, log_interval=None)
+
+
+# Warm start.
+
+
+def test_warmstart_reaches_the_stated_success():
+    model = GroupPPO("MessagePolicy", CHAIN, env_kwargs={"depth": 3}, seed=0)
+    result = warmstart(model, 0.3, rollouts=1024)
+    data = collect(model.rows, model.policy, np.arange(1024), np.arange(1024), np.random.default_rng(1), split="test")
+    assert result.expert_success["Chain"] == pytest.approx(0.3, abs=0.02)
+    assert data.success.mean() == pytest.approx(0.3, abs=0.1)
+    again = GroupPPO("MessagePolicy", CHAIN, env_kwargs={"depth": 3, "reward_scale": 1000.0}, seed=0)
+    warmstart(again, 0.3, rollouts=1024)
+    assert torch.equal(model.policy.flat_parameters, again.policy.flat_parameters)
+
+
+def test_warmstart_refuses_what_it_cannot_do():
+    with pytest.raises(ValueError, match="expert"):
+        warmstart(GroupPPO("MessagePolicy", "CartPole-v1", seed=0))
+    with pytest.raises(ValueError, match="success_rate"):
+        warmstart(small_model(), success_rate=1.5)
+
+
+# The policy by itself.
+
+
+def test_answer_probability_is_the_geometric_mean_of_the_tokens():
+    model = small_model(env="agentic_gym/Search-v0")
+    observation, info = model.rows.env.reset(options={"prompt": np.arange(16)})
+    features = model.policy.features(observation)
+    written = model.policy.read(features, info["ground_truth"])
+    expected = np.exp(written.log_prob.sum(1) / 2)
+    assert np.allclose(model.policy.answer_probability(features, info["ground_truth"]), expected)
+    with pytest.raises(ValueError, match="not a legal message"):
+        model.policy.read(features, np.zeros_like(info["ground_truth"]))
+
+
+def test_sampled_frequencies_match_probabilities():
+    model = small_model(env=CHAIN, env_kwargs={"options": 3})
+    features = np.repeat(np.random.default_rng(0).random((1, model.observation_space.shape[0])), 40_000, 0)
+    written = model.policy.write(features.astype(np.float32), np.random.default_rng(0))
+    messages, counts = np.unique(written.message, axis=0, return_counts=True)
+    assert len(messages) == 6
+    for message, count in zip(messages, counts, strict=True):
+        row = int(np.flatnonzero((written.message == message).all(1))[0])
+        assert count / 40_000 == pytest.approx(np.exp(written.log_prob[row].sum()), abs=0.01)
+
+
+def test_discrete_spaces_must_start_at_zero():
+    """P34."""
+    box = gymnasium.spaces.Box(0, 1, (2,))
+    with pytest.raises(ValueError, match="start at 0"):
+        MessagePolicy(box, gymnasium.spaces.Discrete(3, start=10), lambda _: 1e-3)
