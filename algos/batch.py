@@ -111,14 +111,10 @@ class RolloutBatch:
             task=_ids("task", np.zeros(n, np.int64) if task is None else task, n),
             valid=np.ones(n, np.bool_) if valid is None else _bools("valid", valid, 1, n),
             turn_rollout=owner,
-            turn_reward=_last_turn(owner, scored)
-            if turn_reward is None
-            else _column("turn_reward", turn_reward, m),
+            turn_reward=_last_turn(owner, scored) if turn_reward is None else _column("turn_reward", turn_reward, m),
             token_mask=mask,
             components=None if components is None else _column("components", components, n, ndim=2),
-            information_gain=None
-            if information_gain is None
-            else _column("information_gain", information_gain, m),
+            information_gain=None if information_gain is None else _column("information_gain", information_gain, m),
             state_key=None if state_key is None else _ids("state_key", state_key, m),
             value=None if value is None else _column("value", value, m),
             final_value=None if final_value is None else _column("final_value", final_value, n),
@@ -138,9 +134,7 @@ class RolloutBatch:
         infinite &= self.valid
         if infinite.any():
             group = self.prompt[infinite].tolist()[0]
-            raise ValueError(
-                f"returns: the group prompt={group!r} has an infinite return; it must be finite."
-            )
+            raise ValueError(f"returns: the group prompt={group!r} has an infinite return; it must be finite.")
         unscored = self.valid & ~self.counted
         if unscored.any():
             groups = self.level("prompt")
@@ -265,9 +259,7 @@ def _ids(name: str, values: npt.ArrayLike, n: int) -> npt.NDArray[Any]:
         else:
             array = array.astype(np.object_)
     if array.shape != (n,) or array.dtype.kind not in "iuUSb":
-        raise ValueError(
-            f"{name} has shape {array.shape} and type {array.dtype}; it must be {n} integers or strings."
-        )
+        raise ValueError(f"{name} has shape {array.shape} and type {array.dtype}; it must be {n} integers or strings.")
     return array
 
 
@@ -285,14 +277,8 @@ def _turn_owner(turn_rollout: npt.ArrayLike | None, n: int) -> IntArray:
     if turn_rollout is None:
         return np.arange(n)
     owner = np.asarray(turn_rollout)
-    if (
-        owner.ndim != 1
-        or owner.dtype.kind not in "iu"
-        or (len(owner) and not 0 <= owner.min() <= owner.max() < n)
-    ):
-        raise ValueError(
-            f"turn_rollout must be integers of shape (M,) in [0, {n - 1}], the rows of the rollouts."
-        )
+    if owner.ndim != 1 or owner.dtype.kind not in "iu" or (len(owner) and not 0 <= owner.min() <= owner.max() < n):
+        raise ValueError(f"turn_rollout must be integers of shape (M,) in [0, {n - 1}], the rows of the rollouts.")
     return owner.astype(np.int64)
 
 

@@ -100,9 +100,7 @@ def collect(
     recorder = _Recorder()
     for start in range(0, size, rows.n):
         wave = np.arange(start, min(start + rows.n, size))
-        if not _run_wave(
-            rows, policy, prompt, rollout, wave, random, split, deterministic, on_tick, recorder, size
-        ):
+        if not _run_wave(rows, policy, prompt, rollout, wave, random, split, deterministic, on_tick, recorder, size):
             return None
     return _assemble(rows, recorder, prompt)
 

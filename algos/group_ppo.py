@@ -49,7 +49,7 @@ class GroupPPO(BaseAlgorithm):
         env: an id, a Gymnasium Env or VectorEnv, or an SB3 VecEnv, with Discrete or MultiDiscrete
             actions. Where the environment does not know prompts, reset seeds are the prompts.
         scheme: a recipe name, a ``Scheme``, or a recipe with overrides, see ``make_scheme``.
-        n_prompts: groups per update.
+        n_prompts: groups per update; a prompt drawn twice in one update makes one larger group.
         group_size: rollouts per group; at least 2 if the scheme compares within groups.
         n_epochs: passes over the update's rollouts.
         n_minibatches: optimiser steps per pass; minibatches are cut in rollouts.
@@ -111,12 +111,12 @@ class GroupPPO(BaseAlgorithm):
             device="cpu", support_multi_env=True, seed=seed,
         )  # fmt: skip
         self.scheme = make_scheme(scheme)
+        if self.scheme.kl != "none":
+            raise ValueError(f"kl={self.scheme.kl!r} is not supported by GroupPPO yet: it has no reference policy.")
         self.n_prompts = check_integer("n_prompts", n_prompts, 1, 2**20)
         self.group_size = check_integer("group_size", group_size, 1, 2**20)
         self.n_epochs = check_integer("n_epochs", n_epochs, 1, 10_000)
-        self.n_minibatches = check_integer(
-            "n_minibatches", n_minibatches, 1, self.n_prompts * self.group_size
-        )
+        self.n_minibatches = check_integer("n_minibatches", n_minibatches, 1, self.n_prompts * self.group_size)
         self.max_grad_norm = _positive_or_none("max_grad_norm", max_grad_norm)
         self.ent_coef = _non_negative("ent_coef", ent_coef)
         self.vf_coef = _non_negative("vf_coef", vf_coef)
@@ -183,9 +183,7 @@ class GroupPPO(BaseAlgorithm):
         rows = make_rows(env, self.n_prompts * self.group_size)
         for name in ("observation_space", "action_space"):
             if getattr(rows, name) != getattr(self, name):
-                raise ValueError(
-                    f"env has {name}={getattr(rows, name)}; the model has {getattr(self, name)}."
-                )
+                raise ValueError(f"env has {name}={getattr(rows, name)}; the model has {getattr(self, name)}.")
         self._use(rows)
         self._prompts = None
 
@@ -233,7 +231,10 @@ class GroupPPO(BaseAlgorithm):
         total = self._start(total_timesteps, reset_num_timesteps, tb_log_name)
         hooks = self._init_callback(callback)
         hooks.on_training_start(locals(), globals())
-        with limit_threads(self.n_threads), TurnProgress(total - self.num_timesteps, enabled=progress_bar) as progress:
+        with (
+            limit_threads(self.n_threads),
+            TurnProgress(total - self.num_timesteps, enabled=progress_bar) as progress,
+        ):
             while self.num_timesteps < total:
                 data = self.collect_rollouts(hooks, progress)
                 if data is None:
@@ -304,14 +305,14 @@ class GroupPPO(BaseAlgorithm):
         credit = advantages(self.scheme, data.batch)
         self._watch_signal(credit)
         self._record(group_metrics(data, credit, self.rows.environment_names))
-        tensors = UpdateTensors.build(
-            self.policy, self.scheme, data, credit, token_weights(self.scheme, data.batch)
-        )
+        tensors = UpdateTensors.build(self.policy, self.scheme, data, credit, token_weights(self.scheme, data.batch))
         if self.diagnostics_interval and self._n_updates % self.diagnostics_interval == 0:
             self._record(self._gradient_shares(tensors, data))
         metrics: list[dict[str, float]] = []
         losses = []
-        for epoch in range(self.n_epochs):
+        # Without any signal Adam's momentum would still move the weights.
+        silent = not np.any(credit) and self.ent_coef == 0 and not self.scheme.needs_critic
+        for epoch in range(0 if silent else self.n_epochs):
             shuffled = tensors.shuffled(self._random)
             for minibatch in shuffled.minibatches(self.n_minibatches):
                 loss, log_prob = self._loss(minibatch)
@@ -320,8 +321,9 @@ class GroupPPO(BaseAlgorithm):
                 if epoch == self.n_epochs - 1:
                     metrics.append(self._metrics(minibatch, log_prob))
         self._n_updates += 1
-        self._record({f"train/{name}": float(np.mean([m[name] for m in metrics])) for name in metrics[0]})
-        self.logger.record("train/loss", float(torch.stack(losses).mean()))
+        for name in metrics[0] if metrics else ():
+            self.logger.record(f"train/{name}", float(np.mean([m[name] for m in metrics])))
+        self.logger.record("train/loss", float(torch.stack(losses).mean()) if losses else 0.0)
         self.logger.record("train/skipped_steps", self._skipped_steps)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
@@ -335,7 +337,7 @@ class GroupPPO(BaseAlgorithm):
         if part.value_target is not None:
             assert self.policy.critic is not None
             error = self.policy.critic(part.slots.features).squeeze(-1) - part.value_target
-            loss = loss + self.vf_coef * (error**2).mean()
+            loss = loss + self.vf_coef * (part.value_weights * error**2).sum() * self.n_minibatches
         return loss, log_prob
 
     def _metrics(self, part: UpdateTensors, log_prob: torch.Tensor) -> dict[str, float]:
@@ -408,7 +410,7 @@ class GroupPPO(BaseAlgorithm):
         return ["policy", "policy.optimizer"], []
 
     @classmethod
-    def load(  # type: ignore[override]
+    def load(
         cls,
         path: Any,
         env: Any = None,

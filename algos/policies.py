@@ -143,17 +143,13 @@ class MessagePolicy(BasePolicy):
         """Flatten observations (n, ...) into float32 (n, F)."""
         return flatten_observation(self.observation_space, observation)
 
-    def write(
-        self, features: FloatArray, random: np.random.Generator, deterministic: bool = False
-    ) -> Written:
+    def write(self, features: FloatArray, random: np.random.Generator, deterministic: bool = False) -> Written:
         """Write one message per row of ``features`` (n, F)."""
         scores = self.actor.numpy_forward(features)
         n, n_slots = len(features), self.grammar.n_slots
         uniform = None if deterministic else random.random((n, n_slots), dtype=np.float32)
         state = self.grammar.start[self.grammar.dialect(features)]
-        return self._walk(
-            scores, state, lambda slot, p, log_p: _pick(p, log_p, uniform, slot)
-        )
+        return self._walk(scores, state, lambda slot, p, log_p: _pick(p, log_p, uniform, slot))
 
     def _walk(self, scores: FloatArray, state: IntArray, choose: Choose) -> Written:
         """Go through the slots; ``choose(slot, probability, log_p)`` picks positions (n,).
@@ -213,8 +209,13 @@ class MessagePolicy(BasePolicy):
 
     def log_probs(self, slots: Slots) -> torch.Tensor:
         """Return the log-probabilities of written tokens, (m, L), with gradient."""
-        return _TokenLogProb.apply(
-            slots, self.temperature, len(self.actor.weights), *self.actor.weights, *self.actor.biases, self.pair_bias
+        return _TokenLogProb.apply(  # type: ignore[no-untyped-call]
+            slots,
+            self.temperature,
+            len(self.actor.weights),
+            *self.actor.weights,
+            *self.actor.biases,
+            self.pair_bias,
         )
 
     def entropies(self, slots: Slots) -> torch.Tensor:
@@ -321,7 +322,7 @@ class _TokenLogProb(torch.autograd.Function):
         return every.gather(2, slots.position.unsqueeze(-1)).squeeze(-1)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         slots, (score_shape, pair_shape) = ctx.slots, ctx.sizes
         m, n_slots, width = slots.columns.shape
         # d log p_k / d logit_j = [j = k] - p_j

@@ -19,9 +19,7 @@ class TurnProgress:
     def __init__(self, total: int, enabled: bool) -> None:
         """See the class docstring."""
         self._bar = (
-            Progress(TextColumn("turns"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            if enabled
-            else None
+            Progress(TextColumn("turns"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) if enabled else None
         )
         self._task = self._bar.add_task("turns", total=total) if self._bar else None
 

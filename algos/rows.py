@@ -53,9 +53,7 @@ class Rows(Protocol):
     max_tokens: int
     environment_names: tuple[str, ...]
 
-    def reset(
-        self, prompt: IntArray, rollout: IntArray, split: str
-    ) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
+    def reset(self, prompt: IntArray, rollout: IntArray, split: str) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
         """Start k <= n rollouts in the first k rows; return observations and info."""
 
     def step(self, active: IntArray, action: IntArray) -> Tick:
@@ -69,8 +67,7 @@ class VectorRows:
         """See the class docstring."""
         if env.metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
             raise ValueError(
-                "env: a vector environment must have autoreset disabled; "
-                "make it with autoreset_mode='Disabled'."
+                "env: a vector environment must have autoreset disabled; make it with autoreset_mode='Disabled'."
             )
         missing = [name for name in CONTRACT if not hasattr(env.unwrapped, name)]
         if missing:
@@ -86,9 +83,7 @@ class VectorRows:
         self.max_tokens = int(base.max_tokens)
         self.environment_names = tuple(base.environment_names)
 
-    def reset(
-        self, prompt: IntArray, rollout: IntArray, split: str
-    ) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
+    def reset(self, prompt: IntArray, rollout: IntArray, split: str) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
         """Start k rollouts; the rows behind them start too, and what they do is thrown away."""
         k = len(prompt)
         everyone = np.arange(self.n) % k
@@ -124,9 +119,7 @@ class ScalarRows:
         self.environment_names = tuple(_attribute(first, "environment_names", ("environment",)))
         self._discrete = isinstance(self.action_space, gymnasium.spaces.Discrete)
 
-    def reset(
-        self, prompt: IntArray, rollout: IntArray, split: str
-    ) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
+    def reset(self, prompt: IntArray, rollout: IntArray, split: str) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
         """Reset the first k cells; without prompts the seed is the prompt, and splits use other seeds."""
         results = []
         for cell, p, r in zip(self.cells, prompt, rollout, strict=False):
@@ -215,9 +208,7 @@ def make_rows(env: Any, n_rows: int, env_kwargs: Mapping[str, Any] | None = None
         if env.spec is not None and not env.spec.additional_wrappers:
             return _rows_of_spec(env.spec, n_rows, {})
         return ScalarRows([env])
-    raise TypeError(
-        f"env={env!r} is not allowed: give an id, a Gymnasium Env or VectorEnv, or an SB3 VecEnv."
-    )
+    raise TypeError(f"env={env!r} is not allowed: give an id, a Gymnasium Env or VectorEnv, or an SB3 VecEnv.")
 
 
 def _rows_of_vec_env(env: VecEnv, n_rows: int) -> Rows:
@@ -249,9 +240,7 @@ def _rows_of_spec(spec: Any, n_rows: int, arguments: dict[str, Any]) -> Rows:
     if spec.vector_entry_point is not None:
         knows_prompts = str(spec.vector_entry_point).startswith("agentic_gym.")
         if knows_prompts:
-            return VectorRows(
-                gymnasium.make_vec(spec, num_envs=n_rows, autoreset_mode="Disabled", **arguments)
-            )
+            return VectorRows(gymnasium.make_vec(spec, num_envs=n_rows, autoreset_mode="Disabled", **arguments))
     return ScalarRows([gymnasium.make(spec, **arguments) for _ in range(n_rows)])
 
 

@@ -110,9 +110,7 @@ class Scheme:
         for name in FIELDS:
             object.__setattr__(self, name, _validated(name, getattr(self, name)))
         if self.signal == "gae" and (self.baseline != "none" or self.scale != "none"):
-            raise ValueError(
-                "signal='gae' has the critic as its baseline: baseline and scale must be 'none'."
-            )
+            raise ValueError("signal='gae' has the critic as its baseline: baseline and scale must be 'none'.")
         if self.dead_groups == "excluded" and (self.baseline != "prompt" or self.singleton == "raw"):
             raise ValueError(
                 "dead_groups='excluded' needs baseline='prompt' and singleton='zero': otherwise groups "
@@ -181,9 +179,7 @@ def _base(scheme: SchemeLike) -> tuple[Scheme, dict[str, Any]]:
         return (Scheme() if name is None else recipe(name).scheme), settings_map
     if isinstance(scheme, tuple) and len(scheme) == 2:
         return recipe(scheme[0]).scheme, dict(scheme[1])
-    raise TypeError(
-        f"scheme={scheme!r} is not allowed: give a recipe name, a Scheme, or a name with overrides."
-    )
+    raise TypeError(f"scheme={scheme!r} is not allowed: give a recipe name, a Scheme, or a name with overrides.")
 
 
 def _parse(settings: str) -> dict[str, Any]:
@@ -227,9 +223,7 @@ def _validated(name: str, value: Any) -> Any:
     low, high, open_low = NUMBERS[name]
     if not number or not low <= value <= high or (open_low and value == low):
         bracket = "(" if open_low else "["
-        raise ValueError(
-            f"{name}={value!r} is not allowed: it must be a finite number in {bracket}{low}, {high}]."
-        )
+        raise ValueError(f"{name}={value!r} is not allowed: it must be a finite number in {bracket}{low}, {high}].")
     return float(value)
 
 

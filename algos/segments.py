@@ -70,9 +70,7 @@ class Segments:
         np.maximum.at(high, ids, values[counted])
         largest = np.maximum(np.abs(low), np.abs(high))
         empty = high < low
-        return empty | (
-            np.where(empty, 0.0, high - low) <= RELATIVE_TOLERANCE * np.where(empty, 1.0, largest)
-        )
+        return empty | (np.where(empty, 0.0, high - low) <= RELATIVE_TOLERANCE * np.where(empty, 1.0, largest))
 
 
 def totals(ids: IntArray, values: npt.ArrayLike, size: int) -> FloatArray:

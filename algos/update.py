@@ -28,6 +28,7 @@ class UpdateTensors:
         advantage: (m, 1) or (m, L).
         weights: (m, L) weight of each token in the loss of the whole update.
         value_target: (m,) for the critic, or None.
+        value_weights: (m,) weight of each turn in the critic's loss of the whole update, or None.
         rollout: (m,) owner of each turn, ascending after ``shuffled``.
         n_rollouts: number of rollouts in the whole update.
     """
@@ -37,6 +38,7 @@ class UpdateTensors:
     advantage: torch.Tensor
     weights: torch.Tensor
     value_target: torch.Tensor | None
+    value_weights: torch.Tensor | None
     rollout: torch.Tensor
     n_rollouts: int
 
@@ -58,16 +60,19 @@ class UpdateTensors:
             credit: (M,) advantages, or (M, L).
             weights: (M, L) from ``token_weights``.
         """
-        target = None
+        target = value_weights = None
         if scheme.needs_critic:
             assert data.batch.value is not None
             target = as_float32(generalised_advantage(scheme, data.batch) + data.batch.value)
+            counted = data.batch.counted[data.batch.turn_rollout]
+            value_weights = as_float32(counted / max(counted.sum(), 1))
         return cls(
             slots=policy.slots(data.features, data.state, data.previous, data.position),
             old_log_prob=torch.from_numpy(data.log_prob),
             advantage=as_float32(credit.reshape(len(credit), -1)),
             weights=as_float32(weights),
             value_target=target,
+            value_weights=value_weights,
             rollout=torch.from_numpy(data.batch.turn_rollout),
             n_rollouts=len(data.batch),
         )
@@ -77,13 +82,14 @@ class UpdateTensors:
         return self._map(lambda tensor: tensor.index_select(0, turns))
 
     def _map(self, choose: Callable[[torch.Tensor], torch.Tensor]) -> UpdateTensors:
-        target = self.value_target
+        target, value_weights = self.value_target, self.value_weights
         return UpdateTensors(
             slots=Slots(*(choose(tensor) for tensor in self.slots)),
             old_log_prob=choose(self.old_log_prob),
             advantage=choose(self.advantage),
             weights=choose(self.weights),
             value_target=None if target is None else choose(target),
+            value_weights=None if value_weights is None else choose(value_weights),
             rollout=choose(self.rollout),
             n_rollouts=self.n_rollouts,
         )
@@ -105,4 +111,4 @@ class UpdateTensors:
 
     def without_critic(self) -> UpdateTensors:
         """Leave the critic's target out."""
-        return dataclasses.replace(self, value_target=None)
+        return dataclasses.replace(self, value_target=None, value_weights=None)

@@ -114,9 +114,7 @@ def _warmstart(
     shown = teacher.demonstrate(error_rate)
     expert_success = teacher.success_by_environment(shown.success)
     pupil = engine.clone(512 * len(names), "Disabled")
-    reached, epochs = _imitate(
-        model.policy, shown, error_rate, pupil, success_rate, max_epochs, learning_rate, random
-    )
+    reached, epochs = _imitate(model.policy, shown, error_rate, pupil, success_rate, max_epochs, learning_rate, random)
     for name, success in zip(names, reached, strict=True):
         if not BAND[0] * success_rate <= success <= BAND[1] * success_rate:
             warnings.warn(
@@ -199,8 +197,7 @@ def _imitate(
     """
     both = [policy.read(shown.features, message) for message in (shown.right, shown.random)]
     state, previous, position = (
-        np.concatenate([getattr(written, name) for written in both])
-        for name in ("state", "previous", "position")
+        np.concatenate([getattr(written, name) for written in both]) for name in ("state", "previous", "position")
     )
     features = np.concatenate([shown.features, shown.features])
     slots = policy.slots(features, state, previous, position)
@@ -228,7 +225,9 @@ def _fit(
     """One pass over the demonstrations."""
     flat = policy.flat_parameters
     assert flat.grad is not None
-    for chosen in torch.from_numpy(random.permutation(len(weights))).split(MINIBATCH):
+    order = torch.from_numpy(random.permutation(len(weights)))
+    for start in range(0, len(order), MINIBATCH):
+        chosen = order[start : start + MINIBATCH]
         log_prob = policy.log_probs(Slots(*(tensor[chosen] for tensor in slots)))
         flat.grad.zero_()
         (-(log_prob * weights[chosen]).sum() / len(chosen)).backward()  # type: ignore[no-untyped-call]

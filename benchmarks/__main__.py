@@ -87,11 +87,7 @@ def status(name: Name, quick: bool = False, root: Path = store.RESULTS) -> int:
     table = Table("phase", "scheme", *regimes, title=f"{experiment.name}: finished runs")
     for phase, scheme in dict.fromkeys((config.phase, config.scheme) for config in configs):
         cells = [
-            [
-                run_id(c) in known
-                for c in configs
-                if (c.phase, c.scheme, c.regime.name) == (phase, scheme, regime)
-            ]
+            [run_id(c) in known for c in configs if (c.phase, c.scheme, c.regime.name) == (phase, scheme, regime)]
             for regime in regimes
         ]
         table.add_row(phase, scheme, *[f"{sum(cell)}/{len(cell)}" for cell in cells])
@@ -142,9 +138,7 @@ def list_experiments() -> int:
     rows = Table("experiment", "question", "axis", "runs")
     for name in experiments.names():
         experiment = experiments.load(name)
-        runs = len(experiment.runs("tune")) + len(experiment.regimes) * len(experiment.schemes) * len(
-            experiment.seeds
-        )
+        runs = len(experiment.runs("tune")) + len(experiment.regimes) * len(experiment.schemes) * len(experiment.seeds)
         rows.add_row(name, experiment.question, experiment.axis, str(runs))
     _show(rows)
     return 0
@@ -216,9 +210,7 @@ def _choose_rates(experiment: Experiment, root: Path) -> dict[str, float]:
     return rates
 
 
-def _scheme_table(
-    experiment: Experiment, regime: str, final: bool, summary: Scores, runs: Counter[str]
-) -> Table:
+def _scheme_table(experiment: Experiment, regime: str, final: bool, summary: Scores, runs: Counter[str]) -> Table:
     """Schemes in rows, best mean first; environments in columns."""
     names = list(dict.fromkeys(name for row in summary.values() for name in row))
     points = "last evaluation" if final else "mean over evaluations"
@@ -229,9 +221,7 @@ def _scheme_table(
     return table
 
 
-def _document(
-    experiment: Experiment, regime: str, final: bool, summary: Scores, runs: Counter[str]
-) -> dict[str, Any]:
+def _document(experiment: Experiment, regime: str, final: bool, summary: Scores, runs: Counter[str]) -> dict[str, Any]:
     """The same for programs; the bounds of a single run are null."""
     return {
         "experiment": experiment.name,
@@ -242,9 +232,7 @@ def _document(
             scheme: {
                 "runs": runs[scheme],
                 "scores": {
-                    name: {
-                        key: None if math.isnan(value) else value for key, value in asdict(interval).items()
-                    }
+                    name: {key: None if math.isnan(value) else value for key, value in asdict(interval).items()}
                     for name, interval in row.items()
                 },
             }

@@ -149,10 +149,7 @@ def _score_table(runs: Iterable[dict[str, Any]], environments: list[str]) -> pa.
     """The runs as a sorted table whose columns do not depend on which run comes first."""
     scores = [prefix + name for prefix in ("", "final_") for name in (*environments, "mean", "worst")]
     texts = {"regime", "scheme", "run_id"}
-    kinds = {
-        name: pa.string() if name in texts else pa.int64() if name == "seed" else pa.float64()
-        for name in _RUN
-    }
+    kinds = {name: pa.string() if name in texts else pa.int64() if name == "seed" else pa.float64() for name in _RUN}
     schema = pa.schema({**kinds, **dict.fromkeys(scores, pa.float64())})
     if len(schema) < len(_RUN) + len(scores):
         raise ValueError(f"environments must not be called like another column. Got {environments}.")

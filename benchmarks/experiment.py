@@ -81,9 +81,7 @@ class Budget:
     def __post_init__(self) -> None:
         """Check the fields."""
         for entry in fields(self)[:-1]:
-            _check_integer(
-                entry.name, getattr(self, entry.name), minimum=2 if entry.name == "group_size" else 1
-            )
+            _check_integer(entry.name, getattr(self, entry.name), minimum=2 if entry.name == "group_size" else 1)
         success = _finite("warmstart_success", self.warmstart_success)
         if not 0 <= success <= 1:
             raise ValueError(f"'warmstart_success' must be in the range [0, 1]. Got {success!r} instead.")
@@ -157,9 +155,7 @@ class Experiment:
         _check_name("name", self.name)
         for name in ("question", "claim", "axis"):
             _check_text(name, getattr(self, name))
-        rates = tuple(
-            _positive("learning_rates", rate) for rate in _as_tuple("learning_rates", self.learning_rates)
-        )
+        rates = tuple(_positive("learning_rates", rate) for rate in _as_tuple("learning_rates", self.learning_rates))
         object.__setattr__(self, "learning_rates", rates)
         for name in ("regimes", "schemes", "seeds", "tuning_seeds", "learning_rates"):
             values = _as_tuple(name, getattr(self, name))
@@ -191,9 +187,7 @@ class Experiment:
         _check_choice("phase", phase, PHASES)
         if phase == "tune":
             if learning_rates is not None:
-                raise ValueError(
-                    "'learning_rates' must be None for the phase 'tune', which runs the whole grid."
-                )
+                raise ValueError("'learning_rates' must be None for the phase 'tune', which runs the whole grid.")
             grid = self.learning_rates if len(self.learning_rates) > 1 else ()
             return self._product("tune", self.tuning_seeds, dict.fromkeys(self.schemes, grid))
         rates = dict(learning_rates or {})
@@ -209,9 +203,7 @@ class Experiment:
         grid = dict.fromkeys(self.schemes, self.learning_rates)
         return self.runs("tune") + self._product("report", self.seeds, grid)
 
-    def _product(
-        self, phase: Phase, seeds: Iterable[int], rates: Mapping[str, tuple[float, ...]]
-    ) -> list[RunConfig]:
+    def _product(self, phase: Phase, seeds: Iterable[int], rates: Mapping[str, tuple[float, ...]]) -> list[RunConfig]:
         return [
             RunConfig(self.name, regime, scheme, seed, rate, phase, self.budget)
             for seed in seeds
@@ -244,9 +236,7 @@ def _json_copy(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
     try:
         copy = json.loads(json.dumps(dict(value), allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"'{name}' must be a mapping of JSON values. Got {value!r} instead: {error}"
-        ) from error
+        raise ValueError(f"'{name}' must be a mapping of JSON values. Got {value!r} instead: {error}") from error
     # JSON turns other keys into text without a word.
     if set(copy) != set(value):
         raise ValueError(f"'{name}' must have str keys. Got {list(value)!r} instead.")

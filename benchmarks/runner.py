@@ -110,9 +110,7 @@ def run(
                     failures.append(Failure(identity, error))
                 advance(len(failures))
     except KeyboardInterrupt:
-        message = (
-            f"{skipped + trained} of {len(configs)} runs are finished and kept; the same call again resumes."
-        )
+        message = f"{skipped + trained} of {len(configs)} runs are finished and kept; the same call again resumes."
         raise KeyboardInterrupt(message) from None
     except BrokenProcessPool as error:
         raise BenchmarkError(
@@ -247,8 +245,6 @@ def _lines(label: str, total: int, console: Console) -> Callable[[int], None]:
         done += 1
         if done * 10 // total > (done - 1) * 10 // total:
             left = (time.monotonic() - start) / done * (total - done)
-            console.print(
-                f"{label}: {done} of {total} runs, {failed} failed, about {left:.0f} s left", highlight=False
-            )
+            console.print(f"{label}: {done} of {total} runs, {failed} failed, about {left:.0f} s left", highlight=False)
 
     return advance

@@ -18,9 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")
-
 import gymnasium
 import numpy as np
 import torch
@@ -37,6 +34,7 @@ from algos import GroupPPO
 from algos.advantages import advantages
 from algos.collector import collect
 from algos.surrogates.aggregation import token_weights
+from algos.threads import limit_threads
 from algos.update import UpdateTensors
 
 ENVIRONMENT = "agentic_gym/Chain-v0"
@@ -206,8 +204,8 @@ def show(result: dict[str, Any]) -> None:
 
 def main(options: Options) -> None:
     """Measure, print, and write."""
-    torch.set_num_threads(1)
-    result = measure(options.repetitions)
+    with limit_threads(1):
+        result = measure(options.repetitions)
     show(result)
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)

@@ -90,9 +90,7 @@ def bootstrap_interval(
     _check_statistic(statistic)
     _check_fraction("confidence", confidence)
     rng = _generator(n_resamples, seed)
-    replicates = [
-        _evaluate(statistic, _resample(matrix, count, rng)) for count in _chunks(n_resamples, matrix.size)
-    ]
+    replicates = [_evaluate(statistic, _resample(matrix, count, rng)) for count in _chunks(n_resamples, matrix.size)]
     estimate = _evaluate(statistic, matrix[None])[0]
     return _percentile_interval(estimate, np.concatenate(replicates), confidence)
 
@@ -304,9 +302,7 @@ def performance_profile_bands(
     taus = _as_vector("thresholds", thresholds)
     _check_fraction("confidence", confidence)
     rng = _generator(n_resamples, seed)
-    replicates = [
-        _exceedance(_resample(matrix, count, rng), taus) for count in _chunks(n_resamples, matrix.size)
-    ]
+    replicates = [_exceedance(_resample(matrix, count, rng), taus) for count in _chunks(n_resamples, matrix.size)]
     low, high = _percentiles(np.concatenate(replicates), confidence)
     return low, high
 
@@ -385,9 +381,7 @@ def _as_matrix(name: str, scores: ArrayLike, min_runs: int = 1) -> FloatArray:
     """Scores as ``(n_runs, n_tasks)``; one axis means one task."""
     array = _as_float_array(name, scores)
     if array.ndim not in (1, 2):
-        raise ValueError(
-            f"'{name}' must have shape (n_runs,) or (n_runs, n_tasks). Got shape {array.shape} instead."
-        )
+        raise ValueError(f"'{name}' must have shape (n_runs,) or (n_runs, n_tasks). Got shape {array.shape} instead.")
     if array.shape[0] < min_runs:
         raise ValueError(
             f"'{name}' must have at least {min_runs} runs on its first axis. Got shape {array.shape} instead."
@@ -434,8 +428,7 @@ def _paired_differences(treatment: ArrayLike, control: ArrayLike) -> FloatArray:
     y = _as_matrix("control", control, min_runs=2)
     if x.shape != y.shape:
         raise ValueError(
-            f"'control' must have the shape of 'treatment', (n_runs, n_tasks) = {x.shape}. "
-            f"Got {y.shape} instead."
+            f"'control' must have the shape of 'treatment', (n_runs, n_tasks) = {x.shape}. Got {y.shape} instead."
         )
     difference: FloatArray = (x - y).mean(axis=1)
     return difference
@@ -446,9 +439,7 @@ def _same_tasks(treatment: ArrayLike, control: ArrayLike, min_runs: int) -> tupl
     x = _as_matrix("treatment", treatment, min_runs)
     y = _as_matrix("control", control, min_runs)
     if x.shape[1] != y.shape[1]:
-        raise ValueError(
-            f"'control' must have {x.shape[1]} tasks like 'treatment'. Got {y.shape[1]} instead."
-        )
+        raise ValueError(f"'control' must have {x.shape[1]} tasks like 'treatment'. Got {y.shape[1]} instead.")
     return x, y
 
 

@@ -273,14 +273,10 @@ def _check_points(points: Mapping[str, pa.Array]) -> None:
     environments, turns = points["environment"].to_pylist(), points["turns"].to_pylist()
     keys = list(zip(environments, turns, strict=True))
     if len(set(keys)) < len(keys):
-        raise ValueError(
-            "'rows' must have one row for each environment and number of turns. Got a repeated one."
-        )
+        raise ValueError("'rows' must have one row for each environment and number of turns. Got a repeated one.")
     untrained = set(environments) - {name for name, turn in keys if turn > 0}
     if untrained or not keys:
-        raise ValueError(
-            f"'rows' must have a row with turns > 0 for each environment. None for {sorted(untrained)}."
-        )
+        raise ValueError(f"'rows' must have a row with turns > 0 for each environment. None for {sorted(untrained)}.")
 
 
 @lru_cache

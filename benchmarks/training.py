@@ -84,9 +84,7 @@ class _Examiner:
         data = collect(self.rows, model.policy, self.prompt, keys, random, split="test")
         assert data is not None
         logged = dict(model.logger.name_to_value) if model.num_timesteps else {}
-        return [
-            self._row(model, data, index, logged, time.perf_counter() - start) for index in range(len(self.truths))
-        ]
+        return [self._row(model, data, index, logged, time.perf_counter() - start) for index in range(len(self.truths))]
 
     def _row(
         self, model: GroupPPO, data: Trajectories, index: int, logged: Mapping[str, float], wall: float

@@ -1,6 +1,6 @@
 """Score of every scheme against the spread of reward scales, by environment.
 
-    python -m plots scale_mismatch
+python -m plots scale_mismatch
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
     matched = {member["name"]: member["reward_scale"] for member in preset("matched")}
     factors = {name: scales[name] / matched[name] for name in scales}
     panels = sorted(factors, key=lambda name: -factors[name])
-    titles = {
-        name: f"{name}\nrewards x {factors[name]:.3g} at the right end" for name in panels
-    } | {"mean": "mean of the environments", "worst": "worst environment"}
+    titles = {name: f"{name}\nrewards x {factors[name]:.3g} at the right end" for name in panels} | {
+        "mean": "mean of the environments",
+        "worst": "worst environment",
+    }
     seeds = len(set(scores["seed"].to_pylist()))
     with plt.rc_context(SETTINGS):
         figure, axes = plt.subplots(2, 3, figsize=(13, 8.4), layout="constrained")
@@ -72,9 +73,7 @@ def _panel(axis: Any, scores: pa.Table, column: str, experiment: Experiment) -> 
     for kind_index, (colour, schemes) in enumerate(KINDS.values()):
         for index, scheme in enumerate(s for s in schemes if s in experiment.schemes):
             rows = scores.filter(pc.field("scheme") == scheme)
-            points = [
-                _interval(rows.filter(pc.field("axis_value") == spread)[column].to_numpy()) for spread in spreads
-            ]
+            points = [_interval(rows.filter(pc.field("axis_value") == spread)[column].to_numpy()) for spread in spreads]
             middle, low, high = (np.array(values) for values in zip(*points, strict=True))
             # A small shift per scheme keeps bars of equal spread apart.
             x = np.array(spreads) * 10 ** (0.025 * (3 * kind_index + index - 4.5))

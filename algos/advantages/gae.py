@@ -24,9 +24,7 @@ def generalised_advantage(scheme: Scheme, batch: RolloutBatch) -> FloatArray:
         ValueError: if the batch has no critic values, or they are not finite.
     """
     if batch.value is None:
-        raise ValueError(
-            "value=None is not allowed with signal='gae': give the critic's value of every turn, (M,)."
-        )
+        raise ValueError("value=None is not allowed with signal='gae': give the critic's value of every turn, (M,).")
     n, owner = len(batch), batch.turn_rollout
     counted = batch.counted[owner]
     reward, value = np.where(counted, batch.turn_reward, 0.0), np.where(counted, batch.value, 0.0)

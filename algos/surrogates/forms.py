@@ -43,9 +43,7 @@ def token_losses(
     return losses, ratio
 
 
-def ppo_clip(
-    ratio: torch.Tensor, advantage: torch.Tensor, low: float, high: float, dual: float | None
-) -> torch.Tensor:
+def ppo_clip(ratio: torch.Tensor, advantage: torch.Tensor, low: float, high: float, dual: float | None) -> torch.Tensor:
     """PPO's clipped loss (arXiv 1707.06347) with separate bounds (DAPO, arXiv 2503.14476).
 
     With ``dual`` the loss for negative advantages is at most ``-dual * advantage`` (Dual-clip PPO,

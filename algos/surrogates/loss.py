@@ -52,9 +52,7 @@ def policy_loss(
         tensors["reference_log_prob"] = reference_log_prob.detach()
     for name, tensor in tensors.items():
         if tuple(tensor.shape) != shape:
-            raise ValueError(
-                f"{name} has shape {tuple(tensor.shape)}; it must have the token mask's, {shape}."
-            )
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; it must have the token mask's, {shape}.")
     # Half precision is too coarse for weights such as 1 / number of tokens.
     precision = torch.promote_types(log_prob.dtype, torch.float32)
     credit = torch.as_tensor(advantages, dtype=precision, device=log_prob.device).detach()

@@ -37,7 +37,5 @@ def load(name: str, quick: bool = False) -> Experiment:
     constant, expected = ("QUICK", f"{name}_quick") if quick else ("EXPERIMENT", name)
     experiment = getattr(module, constant, None)
     if not isinstance(experiment, Experiment) or experiment.name != expected:
-        raise TypeError(
-            f"{module.__name__}.{constant} must be an Experiment named {expected!r}. Got {experiment!r}."
-        )
+        raise TypeError(f"{module.__name__}.{constant} must be an Experiment named {expected!r}. Got {experiment!r}.")
     return experiment

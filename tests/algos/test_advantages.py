@@ -14,9 +14,7 @@ ROOT = math.sqrt(0.5)
 
 def rollouts(returns, prompt=None, **columns):
     """A batch of one-turn rollouts, by default of one prompt."""
-    return RolloutBatch.from_arrays(
-        returns=returns, prompt=[0] * len(returns) if prompt is None else prompt, **columns
-    )
+    return RolloutBatch.from_arrays(returns=returns, prompt=[0] * len(returns) if prompt is None else prompt, **columns)
 
 
 def with_lengths(returns, lengths, prompt=None, **columns):
@@ -174,9 +172,7 @@ def test_p12_reinforce_pp_is_over_the_batch():
     batch = rollouts([0, 1, 10, 11], ["a", "a", "b", "b"])
     close(advantages("reinforce_pp:ddof=0", batch), [-1.0945, -0.8955, 0.8955, 1.0945], 1e-4)
     close(advantages("reinforce_pp_baseline:ddof=0", batch), [-1, 1, -1, 1], 1e-4)
-    close(
-        advantages("reinforce_pp", batch), np.array([-5.5, -4.5, 4.5, 5.5]) / statistics.stdev([0, 1, 10, 11])
-    )
+    close(advantages("reinforce_pp", batch), np.array([-5.5, -4.5, 4.5, 5.5]) / statistics.stdev([0, 1, 10, 11]))
 
 
 def test_p12_masked_positions_are_zero_after_whitening():
@@ -245,9 +241,7 @@ def test_tasks_are_read_within_their_environment():
 
 
 def test_other_levels_of_the_baseline():
-    batch = rollouts(
-        [0, 1, 100, 300, 5], ["a", "b", "c", "d", "e"], environment=[1, 1, 2, 2, 2], task=[0, 0, 0, 0, 1]
-    )
+    batch = rollouts([0, 1, 100, 300, 5], ["a", "b", "c", "d", "e"], environment=[1, 1, 2, 2, 2], task=[0, 0, 0, 0, 1])
     close(advantages("dr_grpo:baseline=environment", batch), [-0.5, 0.5, -35, 165, -130])
     close(advantages("dr_grpo:baseline=task", batch), [-0.5, 0.5, -100, 100, 0])
     close(advantages("dr_grpo:baseline=batch", batch), np.array([0, 1, 100, 300, 5]) - 81.2)

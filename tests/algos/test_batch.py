@@ -43,9 +43,7 @@ def test_defaults():
 )
 def test_ids_are_any_integers_or_strings(ids):
     batch = RolloutBatch.from_arrays(returns=[1, 0, 5, 9], prompt=ids, environment=ids, task=ids)
-    np.testing.assert_allclose(
-        advantages("grpo:eps=0", batch), np.array([1, -1, -1, 1]) * 0.5**0.5, rtol=1e-12
-    )
+    np.testing.assert_allclose(advantages("grpo:eps=0", batch), np.array([1, -1, -1, 1]) * 0.5**0.5, rtol=1e-12)
     for level in ("prompt", "task", "environment"):
         assert batch.level(level).size == 2
 
@@ -67,9 +65,7 @@ def test_other_ids_are_refused(name, ids):
 
 def test_prompt_ids_are_read_within_their_environment():
     batch = RolloutBatch.from_arrays(returns=[0, 100, 1, 101], prompt=[0, 0, 0, 0], environment=[0, 1, 0, 1])
-    np.testing.assert_allclose(
-        advantages("grpo:eps=0", batch), np.array([-1, -1, 1, 1]) * 0.5**0.5, rtol=1e-12
-    )
+    np.testing.assert_allclose(advantages("grpo:eps=0", batch), np.array([-1, -1, 1, 1]) * 0.5**0.5, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +139,7 @@ def test_p05_infinite_rewards_raise_and_name_the_group():
 
 
 def test_p05_a_group_that_cannot_be_scored_warns_once():
-    with pytest.warns(
-        UserWarning, match=r"no rollout of the groups prompt=\['b'\] could be scored"
-    ) as caught:
+    with pytest.warns(UserWarning, match=r"no rollout of the groups prompt=\['b'\] could be scored") as caught:
         batch = RolloutBatch.from_arrays(returns=[1, 0, None, np.nan], prompt=["a", "a", "b", "b"])
     assert len(caught) == 1
     assert advantages("grpo", batch)[2:].tolist() == [0.0, 0.0]

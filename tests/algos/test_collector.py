@@ -228,9 +228,7 @@ def test_p10_the_loss_sees_the_schemes_advantages():
 def test_p14_training_without_signal_warns():
     model = GroupPPO("MessagePolicy", Scripted([1.0]), n_prompts=2, group_size=2, n_epochs=1, n_minibatches=1)
     model.rows.num_prompts = 3
-    with pytest.warns(
-        UserWarning, match="no learning signal: all advantages of the first .* updates are zero"
-    ):
+    with pytest.warns(UserWarning, match="no learning signal: all advantages of the first .* updates are zero"):
         model.learn(100, log_interval=None)
 
 

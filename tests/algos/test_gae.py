@@ -112,9 +112,7 @@ def test_rollouts_that_do_not_count_leave_no_trace():
     assert credit[[0, 3, 5]].tolist() == [0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("weight", "counts"), [("turn", [1, 1, 1]), ("rollout", [0.5, 0.5, 1]), ("token", [1, 3, 2])]
-)
+@pytest.mark.parametrize(("weight", "counts"), [("turn", [1, 1, 1]), ("rollout", [0.5, 0.5, 1]), ("token", [1, 3, 2])])
 def test_whitening_counts_what_it_says(weight, counts):
     columns = {
         "returns": [0.0, 0.0], "prompt": [0, 0], "turn_rollout": [0, 0, 1], "turn_reward": [1.0, 2.0, 7.0],

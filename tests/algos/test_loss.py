@@ -302,9 +302,7 @@ def test_values_in_the_loss_must_be_finite(which, broken):
 def test_wrong_shapes_are_named():
     batch = one_token_each(3, token_mask=np.ones((3, 2)))
     good = torch.zeros(3, 2)
-    with pytest.raises(
-        ValueError, match=r"^log_prob has shape \(3, 1\); it must have the token mask's, \(3, 2\)"
-    ):
+    with pytest.raises(ValueError, match=r"^log_prob has shape \(3, 1\); it must have the token mask's, \(3, 2\)"):
         policy_loss("grpo", torch.zeros(3, 1), good, [0.0] * 3, batch)
     with pytest.raises(ValueError, match=r"^old_log_prob has shape \(3,\)"):
         policy_loss("grpo", good, torch.zeros(3), [0.0] * 3, batch)
@@ -374,9 +372,7 @@ def test_p26_clip_fractions_count_what_binds():
     assert metrics["ratio_mean"] == pytest.approx(1.2)
     assert metrics["ratio_max"] == pytest.approx(2.0)
     assert metrics["effective_sample_size"] == pytest.approx(6.0**2 / 9.0 / 5)
-    assert metrics["approx_kl"] == pytest.approx(
-        np.mean(ratios.numpy() - 1 - np.log(ratios.numpy())), rel=1e-5
-    )
+    assert metrics["approx_kl"] == pytest.approx(np.mean(ratios.numpy() - 1 - np.log(ratios.numpy())), rel=1e-5)
     padded = one_token_each(5, token_mask=[[1, 0, 0]] * 5)
     wide = torch.cat([ratios.log(), torch.full((5, 2), 9.0)], dim=1)
     _, again = policy_loss("grpo", wide, torch.zeros(5, 3), credit, padded)

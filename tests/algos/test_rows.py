@@ -238,9 +238,7 @@ class Contract(Noted):
 
 def test_p05_verdicts_reported_at_the_end_only():
     rows = ScalarRows([Contract(1), Contract(3)])
-    data = collect(
-        rows, policy_for(rows), np.array([4, 4]), np.array([8, 9]), np.random.default_rng(0), split="test"
-    )
+    data = collect(rows, policy_for(rows), np.array([4, 4]), np.array([8, 9]), np.random.default_rng(0), split="test")
     assert rows.cells[1].resets == [(0, {"prompt": 4, "rollout": 9, "split": "test"})]
     assert data.score.tolist() == [0.5, 0.5]
     assert data.success.tolist() == [True, True]
@@ -276,8 +274,7 @@ def test_wrapped_vector_environments_keep_their_wrapper():
     assert (type(rows), rows.n) == (VectorRows, 4)
     bare = make_rows(engine, 12)
     data, expected = (
-        collect(r, policy_for(r), PROMPT, ROLLOUT, np.random.default_rng(0), deterministic=True)
-        for r in (rows, bare)
+        collect(r, policy_for(r), PROMPT, ROLLOUT, np.random.default_rng(0), deterministic=True) for r in (rows, bare)
     )
     lengths = expected.batch.turns_per_rollout
     np.testing.assert_allclose(data.batch.returns, 3 * expected.batch.returns + lengths, atol=1e-12)
@@ -285,9 +282,7 @@ def test_wrapped_vector_environments_keep_their_wrapper():
 
 def test_environments_that_cannot_start_groups_are_refused():
     engine = gymnasium.make_vec(IDS[0], num_envs=2, vectorization_mode="vector_entry_point")
-    with pytest.raises(
-        ValueError, match="must have autoreset disabled; make it with autoreset_mode='Disabled'"
-    ):
+    with pytest.raises(ValueError, match="must have autoreset disabled; make it with autoreset_mode='Disabled'"):
         VectorRows(engine)
     with pytest.raises(ValueError, match="must have autoreset disabled"):
         make_rows(gymnasium.wrappers.vector.RecordEpisodeStatistics(engine), 4)

@@ -151,9 +151,7 @@ def test_affine_changes_do_what_the_table_says(recipe, columns, seed):
     scheme = exact(recipe)
     before = advantages(scheme, build(columns))
     effects = UNDER_AFFINE_CHANGE[recipe].split()
-    for level, (on_factor, on_offset) in zip(
-        LEVEL_OF, zip(effects[::2], effects[1::2], strict=True), strict=True
-    ):
+    for level, (on_factor, on_offset) in zip(LEVEL_OF, zip(effects[::2], effects[1::2], strict=True), strict=True):
         for effect, factor, offset in (
             (on_factor, np.exp(random.normal(size=8)), np.zeros(8)),
             (on_offset, np.ones(8), random.normal(size=8) * 100),
@@ -183,9 +181,7 @@ def test_affine_changes_of_kind_other_do_change_the_advantages(recipe):
     before = advantages(scheme, build(columns))
     effects = UNDER_AFFINE_CHANGE[recipe].split()
     factor, offset = np.array([2.0, 3.0, 5.0, 7.0]), np.array([20.0, 30.0, 50.0, 70.0])
-    for level, (on_factor, on_offset) in zip(
-        LEVEL_OF, zip(effects[::2], effects[1::2], strict=True), strict=True
-    ):
+    for level, (on_factor, on_offset) in zip(LEVEL_OF, zip(effects[::2], effects[1::2], strict=True), strict=True):
         for effect, change in ((on_factor, (factor, offset * 0)), (on_offset, (factor * 0 + 1, offset))):
             changed, a = change_rewards(columns, level, *change)
             after = advantages(scheme, build(changed))

@@ -45,7 +45,12 @@ def tensors_of(model, data):
 
 def test_learns_the_chain():
     model = GroupPPO(
-        "MessagePolicy", CHAIN, env_kwargs={"depth": 2, "difficulty": 0.0}, learning_rate=3e-3, n_prompts=32, seed=1
+        "MessagePolicy",
+        CHAIN,
+        env_kwargs={"depth": 2, "difficulty": 0.0},
+        learning_rate=3e-3,
+        n_prompts=32,
+        seed=1,
     )
     model.learn(60_000, log_interval=None)
     assert model.logger.name_to_value["rollout/success_rate"] > 0.9
@@ -71,7 +76,12 @@ def test_every_recipe_trains_and_logs(scheme):
     logged = model.logger.name_to_value
     assert not torch.equal(before, model.policy.flat_parameters)
     assert all(np.isfinite(value) for value in logged.values())
-    for key in ("train/approx_kl", "train/clip_fraction_low", "group/frac_reward_zero_std", "env/Search/score"):
+    for key in (
+        "train/approx_kl",
+        "train/clip_fraction_low",
+        "group/frac_reward_zero_std",
+        "env/Search/score",
+    ):
         assert key in logged
     # P52: only the scheme that needs a critic has one.
     assert (model.policy.critic is not None) == (scheme == "ppo")
