@@ -19,7 +19,17 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from agentic_gym import streams
-from agentic_gym.family import SPLITS, BoolArray, Draws, Family, Features, FloatArray, IntArray, State
+from agentic_gym.family import (
+    SPLITS,
+    BoolArray,
+    Draws,
+    Family,
+    Features,
+    FloatArray,
+    IntArray,
+    State,
+    indices,
+)
 from agentic_gym.knobs import check_integer
 from agentic_gym.mixture import make_world
 from agentic_gym.rewards import RewardTransform
@@ -29,9 +39,28 @@ Info = dict[str, Any]
 OPTIONS = ("prompt", "split", "rollout", "reset_mask")
 RENDER_MODES = ["ansi", "rgb_array"]
 ENGINE_FEATURES = 3
-"""Share of turns used, tool failure, illegal message."""
+SPENT, SLIPPED, ILLEGAL = -3, -2, -1
+"""Where an observation says which share of the turns is used, and how the last message failed."""
 SLIP_DRAW = 1_000_003
 """Far from the draw indices that families use."""
+INFO = {
+    "environment": "environment",
+    "task": "task",
+    "prompt": "prompt",
+    "rollout": "rollout",
+    "turn": "turn",
+    "score": "score",
+    "is_success": "success",
+    "reward_components": "components",
+    "reward_valid": "valid",
+    "ground_truth": "ground_truth",
+    "state_key": "state_key",
+    "token_count": "token_count",
+}
+"""What ``info`` reports besides ``action_mask``, and the columns of the book that hold it."""
+INFO_MASKS = tuple(f"_{name}" for name in (*INFO, "action_mask"))
+VIEW = ("ground_truth", "state_key", "score", "success", "valid")
+"""What the book keeps of a View."""
 STREAM = ("row_key", "episode", "seeded")
 """The columns of the book that say what a row does after its rollout."""
 
@@ -65,9 +94,7 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
     ) -> None:
         """See the class docstring."""
         self.num_envs = check_integer("num_envs", num_envs, 1, 2**31)
-        _check_choice(
-            "autoreset_mode", autoreset_mode, [*AutoresetMode, *(mode.value for mode in AutoresetMode)]
-        )
+        _check_choice("autoreset_mode", autoreset_mode, [*AutoresetMode, *(mode.value for mode in AutoresetMode)])
         _check_choice("render_mode", render_mode, [None, *RENDER_MODES])
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.render_mode = render_mode
@@ -89,9 +116,7 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
         self._tables = _EnvironmentTables(self.family.members, max_episode_steps)
         size = self.family.n_features + ENGINE_FEATURES
         self.single_observation_space = gymnasium.spaces.Box(0.0, 1.0, (size,), np.float32)
-        self.single_action_space = gymnasium.spaces.MultiDiscrete(
-            [self.grammar.n_tokens] * self.grammar.n_slots
-        )
+        self.single_action_space = gymnasium.spaces.MultiDiscrete([self.grammar.n_tokens] * self.grammar.n_slots)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._slot_mask = self.grammar.slot_mask().reshape(len(self.grammar.start), -1).astype(np.int8)
@@ -182,7 +207,7 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
         message = self._check_actions(actions)
         book = self._book
         ended = book["terminated"] | book["truncated"]
-        acting = np.flatnonzero(~ended)
+        acting = indices(~ended)
         if not len(acting) and self.autoreset_mode is AutoresetMode.DISABLED:
             raise gymnasium.error.ResetNeeded("Every rollout has ended: call reset() before step().")
         for name in ("reward", "components", "token_count"):
@@ -190,14 +215,14 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
         if len(acting):
             self._act(acting, message[acting])
         if self.autoreset_mode is AutoresetMode.NEXT_STEP and len(acting) < self.num_envs:
-            self._begin(np.flatnonzero(ended))
+            self._begin(indices(ended))
         self._look(self._rows if self.autoreset_mode is AutoresetMode.NEXT_STEP else acting)
         for row in acting if self._transcripts else ():
             self._record(row, message[row])
         reward, terminated, truncated = (book[n].copy() for n in ("reward", "terminated", "truncated"))
         final: Info = {}
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
-            over = np.flatnonzero(terminated | truncated)
+            over = indices(terminated | truncated)
             if len(over):
                 final = self._final(over)
                 self._begin(over)
@@ -241,9 +266,7 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
         self._transcripts, self._np_random = snapshot["transcripts"], snapshot["random"]
         self._started = True
 
-    def fork(
-        self, source: npt.ArrayLike, target: npt.ArrayLike, rollout: npt.ArrayLike | None = None
-    ) -> None:
+    def fork(self, source: npt.ArrayLike, target: npt.ArrayLike, rollout: npt.ArrayLike | None = None) -> None:
         """Copy rows onto other rows, which then continue on their own.
 
         Args:
@@ -258,8 +281,7 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
         """
         self._require_reset()
         origin, goal = (
-            _check_integers(name, value, self.num_envs)
-            for name, value in (("source", source), ("target", target))
+            _check_integers(name, value, self.num_envs) for name, value in (("source", source), ("target", target))
         )
         if len(origin) != len(goal) or len(np.unique(goal)) < len(goal):
             raise ValueError(f"target={target!r} is not allowed: it must be {len(origin)} different rows.")
@@ -302,14 +324,13 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
             return self._rows
         if not (isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.num_envs,)):
             raise ValueError(
-                f"options['reset_mask']={mask!r} is not allowed: "
-                f"it must be a bool array of shape ({self.num_envs},)."
+                f"options['reset_mask']={mask!r} is not allowed: it must be a bool array of shape ({self.num_envs},)."
             )
         if not mask.any():
             raise ValueError("options['reset_mask'] is not allowed: at least one row must be True.")
         if not self._started and not mask.all():
             raise ValueError("options['reset_mask']: the first reset must cover all rows.")
-        return np.flatnonzero(mask)
+        return indices(mask)
 
     def _check_seed(self, seed: Any) -> list[int | None]:
         """Return one seed or ``None`` per row."""
@@ -323,9 +344,7 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
             super().reset(seed=first)
             seeds = [first + row for row in range(self.num_envs)]
         if len(seeds) != self.num_envs or any(s is not None and s < 0 for s in seeds):
-            raise ValueError(
-                f"seed={seed!r} is not allowed: it must be an int >= 0 or {self.num_envs} of them."
-            )
+            raise ValueError(f"seed={seed!r} is not allowed: it must be an int >= 0 or {self.num_envs} of them.")
         return seeds
 
     def _seed_rows(self, rows: IntArray, seeds: list[int | None]) -> None:
@@ -342,32 +361,31 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
     def _begin(self, rows: IntArray, chosen: dict[str, IntArray] | None = None) -> None:
         """Start rollouts; what is not ``chosen`` comes from the rows' streams."""
         book = self._book
-        key, episode = book["row_key"][rows], book["episode"][rows]
+        episode = book["episode"][rows]
         book["episode"][rows] = episode + 1
-        book["prompt"][rows] = streams.integers(self.num_prompts, key, streams.SCHEDULE, episode, 0)
-        book["rollout"][rows] = streams.to_int63(streams.mix(key, streams.SCHEDULE, episode, 1))
+        draw = streams.mix(streams.SCHEDULE, book["row_key"][rows], episode)
+        book["prompt"][rows] = streams.integers(self.num_prompts, draw)
+        book["rollout"][rows] = streams.to_int63(draw)
         for name, values in (chosen or {}).items():
             book[name][rows] = values[rows]
-        book["prompt_key"][rows] = self.family.begin(
-            self._state, rows, book["prompt"][rows], book["split"][rows]
-        )
+        book["prompt_key"][rows] = self.family.begin(self._state, rows, book["prompt"][rows], book["split"][rows])
         book["environment"][rows] = self.family.environment(self._state, rows)
         book["task"][rows] = self.family.task(self._state, rows)
         for name in ("turn", "earned", "reward", "components", "token_count"):
             book[name][rows] = 0
-        for name in ("terminated", "truncated", "slipped", "illegal"):
+        for name in ("terminated", "truncated"):
             book[name][rows] = False
+        book["observation"][rows, -ENGINE_FEATURES:] = 0.0
         self._rekey(rows)
         for row in rows if self._transcripts else ():
             self._transcripts[row].begin(self.family.describe(self._state, row))
 
     def _rekey(self, rows: IntArray) -> None:
-        """Derive the keys of noise from prompts and rollouts."""
+        """Derive the rollouts' keys of noise."""
         book = self._book
         shared = self._tables.common_random_numbers[book["environment"][rows]]
-        rollout = np.where(shared, 0, book["rollout"][rows])
-        for name, stream in (("dynamics_key", streams.DYNAMICS), ("reward_key", streams.REWARD)):
-            book[name][rows] = streams.mix(stream, book["prompt_key"][rows], rollout)
+        rollout = book["rollout"][rows] * ~shared
+        book["noise_key"][rows] = streams.mix(book["prompt_key"][rows], rollout)
 
     # One turn.
 
@@ -391,47 +409,45 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
         book["turn"][rows] = turn
         parse = self.grammar.parse(message, environment)
         slipped = parse.legal & self._slips(rows, environment, turn)
-        components = np.zeros((len(rows), book["components"].shape[1]))
+        # Columns are contiguous so that their sum is fast.
+        components = np.zeros((len(rows), book["components"].shape[1]), order="F")
         components[:, -1] = np.where(parse.legal, 0.0, tables.illegal_penalty[environment])
         terminated = np.zeros(len(rows), dtype=np.bool_)
-        effective = np.flatnonzero(parse.legal & ~slipped)
+        effective = indices(parse.legal & ~slipped)
         if len(effective):
             able = rows[effective]
-            draws = Draws(book["dynamics_key"], book["turn"], able)
-            outcome = self.family.apply(self._state, able, message[effective], draws)
+            draws = Draws(book["noise_key"], book["turn"], able)
+            outcome = self.family.apply(self._state, able, message.take(effective, axis=0), draws)
             components[effective, :-1] = outcome.components
             terminated[effective] = outcome.terminated
         late = (turn >= tables.turn_limit[environment]) & ~terminated
-        natural = tables.limit_ends_task[environment]
+        truncated = late & tables.limit_is_budget[environment]
         if late.any():
             components[late, :-1] += self.family.timeout(self._state, rows[late])
+        ended = terminated | late
         value = components.sum(axis=1)
         earned = book["earned"][rows] + value
         book["earned"][rows], book["components"][rows] = earned, components
         book["token_count"][rows] = parse.counted.sum(axis=1)
-        book["illegal"][rows], book["slipped"][rows] = ~parse.legal, slipped
-        book["terminated"][rows], book["truncated"][rows] = terminated | (late & natural), late & ~natural
-        book["reward"][rows] = self._rewards.deliver(
-            environment, value, earned, terminated | late, book["reward_key"][rows], turn
-        )
+        observation = book["observation"]
+        observation[rows, SPENT] = turn / tables.turn_limit[environment]
+        observation[rows, SLIPPED], observation[rows, ILLEGAL] = slipped, ~parse.legal
+        book["terminated"][rows], book["truncated"][rows] = ended & ~truncated, truncated
+        book["reward"][rows] = self._rewards.deliver(environment, value, earned, ended, book["noise_key"][rows], turn)
 
     def _slips(self, rows: IntArray, environment: IntArray, turn: IntArray) -> BoolArray | bool:
         if not self._tables.any_slip:
             return False
-        draws = streams.uniform(self._book["dynamics_key"][rows], turn, SLIP_DRAW)
+        draws = streams.uniform(self._book["noise_key"][rows], streams.DYNAMICS, turn, SLIP_DRAW)
         return draws < self._tables.slip[environment]
 
     def _look(self, rows: IntArray) -> None:
-        """Refresh what is reported of the given rows."""
+        """Refresh what is reported of the given rows' states."""
         book = self._book
         view = self.family.look(self._state, rows)
-        observation = book["observation"]
-        observation[rows, :-ENGINE_FEATURES] = view.features
-        observation[rows, -3] = book["turn"][rows] / self._tables.turn_limit[book["environment"][rows]]
-        observation[rows, -2], observation[rows, -1] = book["slipped"][rows], book["illegal"][rows]
-        for name, values in view._asdict().items():
-            if name != "features":
-                book[name][rows] = values
+        book["observation"][rows, :-ENGINE_FEATURES] = view.features
+        for name in VIEW:
+            book[name][rows] = getattr(view, name)
 
     # Reporting: every array leaves as a copy, so that nothing is shared between calls.
 
@@ -440,23 +456,11 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
 
     def _info(self) -> Info:
         book = self._book
-        info: Info = {
-            "environment": book["environment"].copy(),
-            "task": book["task"].copy(),
-            "prompt": book["prompt"].copy(),
-            "rollout": book["rollout"].copy(),
-            "turn": book["turn"].copy(),
-            "score": book["score"].copy(),
-            "is_success": book["success"].copy(),
-            "reward_components": book["components"].copy(),
-            "reward_valid": book["valid"].copy(),
-            "ground_truth": book["ground_truth"].copy(),
-            "state_key": book["state_key"].copy(),
-            "action_mask": self._slot_mask[book["environment"]],
-            "token_count": book["token_count"].copy(),
-        }
+        info: Info = {name: book[column].copy() for name, column in INFO.items()}
+        info["action_mask"] = self._slot_mask[book["environment"]]
+        # Gymnasium's vector convention: "_name" says which rows have the entry "name"; here all do.
         present = np.ones((len(info), self.num_envs), dtype=np.bool_)
-        return info | dict(zip([f"_{name}" for name in info], present, strict=True))
+        return info | dict(zip(INFO_MASKS, present, strict=True))
 
     def _final(self, over: IntArray) -> Info:
         """Return what Gymnasium wants to know of rollouts that end before their rows restart."""
@@ -476,7 +480,7 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
         ended = bool(book["terminated"][row] or book["truncated"][row])
         self._transcripts[row].turn(
             message=self.grammar.text(message, int(book["environment"][row])),
-            failed=bool(book["slipped"][row]),
+            failed=bool(book["observation"][row, SLIPPED]),
             answer=self.family.describe(self._state, row),
             reward=float(book["reward"][row]),
             score=float(book["score"][row]) if ended else None,
@@ -487,14 +491,12 @@ class _EnvironmentTables:
     """Per-environment constants as arrays, indexed by a row's environment."""
 
     def __init__(self, members: Sequence[Family], max_episode_steps: int | None) -> None:
-        limits = [member.turn_limit for member in members]
-        natural = [member.limit_ends_task for member in members]
-        if max_episode_steps is not None:
-            steps = check_integer("max_episode_steps", max_episode_steps, 1, 10_000)
-            natural = [n and limit <= steps for n, limit in zip(natural, limits, strict=True)]
-            limits = [min(limit, steps) for limit in limits]
-        self.turn_limit = np.array(limits)
-        self.limit_ends_task = np.array(natural)
+        limits = np.array([member.turn_limit for member in members])
+        ends_task = np.array([member.limit_ends_task for member in members])
+        steps = limits.max() if max_episode_steps is None else max_episode_steps
+        check_integer("max_episode_steps", steps, 1, 10_000)
+        self.turn_limit = np.minimum(limits, steps)
+        self.limit_is_budget = ~ends_task | (limits > steps)
         self.illegal_penalty = np.array([member.illegal_penalty for member in members])
         self.slip = np.array([member.knobs.slip for member in members])
         self.any_slip = bool(self.slip.any())
@@ -507,8 +509,8 @@ def _new_book(n: int, n_components: int, n_slots: int, n_features: int) -> State
         "prompt", "split", "rollout", "environment", "task", "episode", "turn", "token_count", "state_key",
     )  # fmt: skip
     numbers = ("earned", "reward", "score")
-    flags = ("seeded", "terminated", "truncated", "slipped", "illegal", "success", "valid")
-    keys = ("row_key", "prompt_key", "dynamics_key", "reward_key")
+    flags = ("seeded", "terminated", "truncated", "success", "valid")
+    keys = ("row_key", "prompt_key", "noise_key")
     return {
         **{name: np.zeros(n, dtype=np.int64) for name in integers},
         **{name: np.zeros(n) for name in numbers},

@@ -17,9 +17,7 @@ def check_number(name: str, value: object, low: float, high: float, *, open_low:
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value > high or value < low or (open_low and value == low):  # type: ignore[arg-type, operator]
         bracket = "(" if open_low else "["
-        raise ValueError(
-            f"{name}={value!r} is not allowed: it must be a finite number in {bracket}{low}, {high}]."
-        )
+        raise ValueError(f"{name}={value!r} is not allowed: it must be a finite number in {bracket}{low}, {high}].")
     return float(value)  # type: ignore[arg-type]
 
 
@@ -82,8 +80,7 @@ class Knobs:
         check_number("reward_noise", self.reward_noise, 0.0, 1e12)
         if self.reward_noise_dist not in ("normal", "student_t"):
             raise ValueError(
-                f"reward_noise_dist={self.reward_noise_dist!r} is not allowed: "
-                "it must be 'normal' or 'student_t'."
+                f"reward_noise_dist={self.reward_noise_dist!r} is not allowed: it must be 'normal' or 'student_t'."
             )
         check_bool("dense", self.dense)
         check_bool("common_random_numbers", self.common_random_numbers)

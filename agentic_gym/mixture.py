@@ -15,7 +15,7 @@ import numpy as np
 
 from agentic_gym import streams
 from agentic_gym.families import FAMILIES
-from agentic_gym.family import Draws, Family, FloatArray, IntArray, Outcome, State, View, World
+from agentic_gym.family import Draws, Family, FloatArray, IntArray, Outcome, State, View, World, indices
 from agentic_gym.grammar import join_grammars
 from agentic_gym.knobs import KNOB_NAMES, Knobs, check_integer, check_number
 
@@ -36,9 +36,7 @@ def _scale(spread: float) -> list[dict[str, Any]]:
     members = _matched(spread)
     # Geometric, with mean log 0, so that the spread does not move the average scale.
     factors = spread ** np.linspace(0.5, -0.5, len(members))
-    return [
-        {**m, "reward_scale": m["reward_scale"] * float(f)} for m, f in zip(members, factors, strict=True)
-    ]
+    return [{**m, "reward_scale": m["reward_scale"] * float(f)} for m, f in zip(members, factors, strict=True)]
 
 
 def _depth(spread: float) -> list[dict[str, Any]]:
@@ -245,7 +243,7 @@ class Mixture(World):
         """Yield index, family, state and the positions in ``rows`` of each environment that has any."""
         environment = state["environment"][rows]
         for index, member in enumerate(self._members):
-            at = np.flatnonzero(environment == index)
+            at = indices(environment == index)
             if len(at):
                 yield index, member, state[str(index)], at
 

@@ -53,23 +53,22 @@ class RewardTransform:
             value: (n,) value of this turn.
             earned: (n,) value of the rollout so far, this turn included.
             ended: (n,) whether the rollout ends with this turn.
-            key: (n,) reward-noise keys.
+            key: (n,) keys of the rollouts' noise.
             turn: (n,) index of the turn, from 1.
 
         Returns:
             float64 array (n,).
         """
         dense = self.dense[environment]
-        amount = np.where(dense, value, np.where(ended, earned, 0.0))
+        amount = np.where(dense, value, earned * ended)
         if self._noisy:
-            noisy = np.flatnonzero(dense | ended)
+            noisy = (dense | ended).nonzero()[0]
             amount[noisy] += self._noise(environment[noisy], key[noisy], turn[noisy])
-        return self.scale[environment] * amount + np.where(ended, self.offset[environment], 0.0)
+        return self.scale[environment] * amount + self.offset[environment] * ended
 
-    def _noise(
-        self, environment: npt.NDArray[np.int64], key: streams.Keys, turn: npt.NDArray[np.int64]
-    ) -> FloatArray:
-        noise = np.where(
-            self.heavy_tails[environment], streams.student_t(key, turn), streams.normal(key, turn)
-        )
-        return self.noise[environment] * noise
+    def _noise(self, environment: npt.NDArray[np.int64], key: streams.Keys, turn: npt.NDArray[np.int64]) -> FloatArray:
+        normal = streams.normal(key, streams.REWARD, turn)
+        heavy = self.heavy_tails[environment]
+        if heavy.any():
+            normal = np.where(heavy, streams.student_t(key, streams.REWARD, turn), normal)
+        return self.noise[environment] * normal

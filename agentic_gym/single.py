@@ -57,9 +57,7 @@ class AgenticEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.int64]]):
         observation, info = self.engine.reset(seed=seed, options=options)
         return observation[0], _scalars(info)
 
-    def step(
-        self, action: npt.ArrayLike
-    ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Carry out one message, an integer array (L,).
 
         Raises:
@@ -98,6 +96,4 @@ class AgenticEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.int64]]):
 def _scalars(info: dict[str, Any]) -> dict[str, Any]:
     """Take row 0, with numbers as Python numbers."""
     rows = {name: values[0] for name, values in info.items() if not name.startswith("_")}
-    return {
-        name: value.copy() if isinstance(value, np.ndarray) else value.item() for name, value in rows.items()
-    }
+    return {name: value.copy() if isinstance(value, np.ndarray) else value.item() for name, value in rows.items()}

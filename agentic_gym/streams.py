@@ -17,16 +17,23 @@ Keys = npt.NDArray[np.uint64]
 FloatArray = npt.NDArray[np.float64]
 Part = int | npt.NDArray[np.integer]
 
-_GAMMA = np.uint64(0x9E3779B97F4A7C15)
-_MULTIPLY_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MULTIPLY_2 = np.uint64(0x94D049BB133111EB)
-_SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
-_UNUSED_BITS = np.uint64(11)
-_DOUBLE_UNIT = 2.0**-53
 _MODULUS = 2**64
-_ORIGIN = np.zeros(1, dtype=np.uint64)
+
+
+def _constant(value: int) -> Keys:
+    # An array, because NumPy would convert a scalar anew at every use.
+    return np.array([value % _MODULUS], dtype=np.uint64)
+
+
+_ORIGIN = _constant(0x9E3779B97F4A7C15)
+_MULTIPLY_1 = _constant(0xBF58476D1CE4E5B9)
+_MULTIPLY_2 = _constant(0x94D049BB133111EB)
+_SHIFT_1, _SHIFT_2, _SHIFT_3 = _constant(30), _constant(27), _constant(31)
+_UNUSED_BITS, _SIGN_BIT = _constant(11), _constant(1)
+_DOUBLE_UNIT = np.array([2.0**-53])
 # Odd constants with well-spread bits: the fractions of sqrt(2), sqrt(3), sqrt(5), ...
-_ODD = tuple(int(math.isqrt(prime << 128) % _MODULUS) | 1 for prime in (2, 3, 5, 7, 11, 13, 17, 19))
+_ODD_INTEGERS = tuple(math.isqrt(prime << 128) % _MODULUS | 1 for prime in (2, 3, 5, 7, 11, 13, 17, 19))
+_ODD = tuple(_constant(odd) for odd in _ODD_INTEGERS)
 
 # Streams: the first part of every key, so that prompts, dynamics noise and reward noise stay
 # independent even where all other parts agree.
@@ -48,11 +55,11 @@ def _finalise(x: Keys) -> Keys:
 
 def _combine(start: Keys, parts: tuple[Part, ...]) -> Keys:
     """Add each part times an odd constant of its own, modulo 2**64; the result is a new array."""
-    constant = sum(part * odd for part, odd in zip(parts, _ODD, strict=False) if isinstance(part, int))
-    total = start + np.uint64(constant % _MODULUS)
+    constant = sum(p * odd for p, odd in zip(parts, _ODD_INTEGERS, strict=False) if isinstance(p, int))
+    total = start + _constant(constant)
     for part, odd in zip(parts, _ODD, strict=False):
         if not isinstance(part, int):
-            total = total + part.astype(np.uint64) * np.uint64(odd)
+            total = total + part.astype(np.uint64) * odd
     return total
 
 
@@ -62,10 +69,7 @@ def mix(*parts: Part) -> Keys:
     Returns:
         uint64 array, of the parts' broadcast shape and at least one dimension.
     """
-    # Two rounds: parts may be small consecutive integers.
-    key = _finalise(_combine(_ORIGIN, parts))
-    key += _GAMMA
-    return _finalise(key)
+    return _finalise(_combine(_ORIGIN, parts))
 
 
 def hash_name(name: str) -> int:
@@ -78,7 +82,7 @@ def hash_name(name: str) -> int:
 
 def to_int63(key: Keys) -> npt.NDArray[np.int64]:
     """Drop one bit so that keys fit signed integers (info fields, JSON)."""
-    return (key >> np.uint64(1)).astype(np.int64)
+    return (key >> _SIGN_BIT).astype(np.int64)
 
 
 def uniform(key: Keys, *where: Part) -> FloatArray:
@@ -86,7 +90,6 @@ def uniform(key: Keys, *where: Part) -> FloatArray:
 
     Trailing zeros of ``where`` do not count: (2,) and (2, 0) name the same draw.
     """
-    # One round: the key is mixed already, as SplitMix64's own counter stream assumes.
     bits = _finalise(_combine(key, where))
     bits >>= _UNUSED_BITS
     return bits * _DOUBLE_UNIT

@@ -86,9 +86,7 @@ def _measure(arguments: str) -> tuple[Truth, ...]:
     return tuple(result)
 
 
-def _rollout(
-    engine: AgenticVectorEnv, policy: str
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _rollout(engine: AgenticVectorEnv, policy: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     rows = np.arange(engine.num_envs)
     _, info = engine.reset(options={"prompt": rows % engine.num_prompts, "split": "test", "rollout": rows})
     turn, over = 0, np.zeros(engine.num_envs, dtype=np.bool_)

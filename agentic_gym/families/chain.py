@@ -109,10 +109,14 @@ class Chain(Family):
         share = spread_difficulty(self.difficulty, draw[:, :1])
         (tool, symbol, shift), rest = streams.digits(draw[:, 1:], len(TOOLS), self.options, self.options - 1)
         shift = np.where(rest < share, shift + 1, 0)
-        option = (symbol + shift) % self.options
+        cue = np.empty((*shift.shape, 3), dtype=np.int8)
+        cue[:, :, 0], cue[:, :, 1], cue[:, :, 2] = tool, symbol, shift
+        answer = np.empty((*shift.shape, 2), dtype=np.int8)
+        answer[:, :, 0] = FIRST_TOOL + tool
+        answer[:, :, 1] = FIRST_OPTION + (symbol + shift) % self.options
         return {
-            "cue": np.stack([tool, symbol, shift], axis=2).astype(np.int8),
-            "answer": np.stack([FIRST_TOOL + tool, FIRST_OPTION + option], axis=2).astype(np.int8),
+            "cue": cue,
+            "answer": answer,
             "position": np.zeros(len(key), dtype=np.int64),
             "right": np.zeros(len(key), dtype=np.int64),
         }

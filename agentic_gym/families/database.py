@@ -20,6 +20,7 @@ from agentic_gym.family import (
     OneHot,
     Outcome,
     State,
+    indices,
     pick,
     spread_difficulty,
 )
@@ -172,9 +173,7 @@ class Database(Family):
         """Show the ticket and what was selected and written since the last commit."""
         several = np.where(state["pending"][rows] > 1, 0, NOTHING)
         progress = np.array([several, state["closed"][rows]]).T
-        return self._one_hot(
-            self._current(state, rows, "ticket"), state["evidence"].take(rows, axis=0), progress
-        )
+        return self._one_hot(self._current(state, rows, "ticket"), state["evidence"].take(rows, axis=0), progress)
 
     def expert(self, state: State, rows: IntArray) -> IntArray:
         """Undo what is wrong, else commit what is done, else select, else update."""
@@ -188,9 +187,7 @@ class Database(Family):
         name = self._current(state, rows, "ticket")[:, NAME]
         message = np.zeros((len(rows), self.grammar.n_slots), dtype=np.int64)
         message[:, 0] = tool
-        message[:, 1] = np.select(
-            [tool == SELECT, tool == UPDATE], [FIRST_NAME + name, FIRST_ROW + gold[:, ROW]]
-        )
+        message[:, 1] = np.select([tool == SELECT, tool == UPDATE], [FIRST_NAME + name, FIRST_ROW + gold[:, ROW]])
         message[:, 2] = np.where(tool == UPDATE, FIRST_STATUS + gold[:, WANTED], 0)
         return message
 
@@ -209,7 +206,7 @@ class Database(Family):
             SELECT: self._select, UPDATE: self._update, ROLLBACK: self._rollback, COMMIT: self._commit,
         }  # fmt: skip
         for token, carry_out in statements.items():
-            chosen = np.flatnonzero(tool == token)
+            chosen = indices(tool == token)
             if len(chosen):
                 carry_out(state, rows[chosen], message[chosen])
         failed = state["failed"][rows]
@@ -275,9 +272,7 @@ class Database(Family):
         """Everything the agent has seen or changed, as one number."""
         table = state["table"].take(rows, axis=0) @ self._table_places
         evidence = (state["evidence"].take(rows, axis=0) - NOTHING) @ self._evidence_places[:-1]
-        stage = (state["pending"][rows] * (self.depth + 1) + state["closed"][rows]) * 2 + state["failed"][
-            rows
-        ]
+        stage = (state["pending"][rows] * (self.depth + 1) + state["closed"][rows]) * 2 + state["failed"][rows]
         return table + evidence + stage * self._evidence_places[-1]
 
     def describe(self, state: State, row: int) -> str:

@@ -19,6 +19,7 @@ from agentic_gym.family import (
     OneHot,
     Outcome,
     State,
+    indices,
     spread_difficulty,
 )
 from agentic_gym.grammar import Tool
@@ -135,7 +136,7 @@ class Search(Family):
         }
 
     def _follow(self, key: streams.Keys, path: npt.NDArray[np.int8], entity: IntArray) -> IntArray:
-        for relation in path.T:
+        for relation in path[:, :-1].T:
             target, _ = _fact(key, entity, relation)
             entity = np.where(relation == NOTHING, entity, target)
         return entity
@@ -166,7 +167,7 @@ class Search(Family):
     def apply(self, state: State, rows: IntArray, message: IntArray, draws: Draws) -> Outcome:
         """Carry out one tool call."""
         tool, entity = message[:, 0], message[:, 1] - FIRST_ENTITY
-        lookups, checks = np.flatnonzero(tool == LOOKUP), np.flatnonzero(tool == CHECK)
+        lookups, checks = indices(tool == LOOKUP), indices(tool == CHECK)
         if len(lookups):
             relation = message[lookups, 2] - FIRST_RELATION
             self._lookup(state, rows[lookups], entity[lookups], relation)

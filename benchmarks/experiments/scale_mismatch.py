@@ -34,13 +34,13 @@ EXPERIMENT = Experiment(
     tuning_seeds=(100, 101),
     learning_rates=(3e-4, 1e-3, 3e-3),
     budget=Budget(
-        total_turns=36_000,
+        total_turns=24_000,
         n_prompts=16,
         group_size=8,
         n_epochs=4,
         n_minibatches=2,
         n_evaluations=6,
-        eval_rollouts=64,
+        eval_rollouts=48,
         warmstart_success=0.2,
     ),
 )
