@@ -53,7 +53,8 @@ def save(figure: Any, name: str) -> list[Path]:
     """Write the figure as PNG and SVG and return the files; equal data give equal files."""
     FIGURES.mkdir(parents=True, exist_ok=True)
     paths = [FIGURES / f"{name}.png", FIGURES / f"{name}.svg"]
-    figure.savefig(paths[0], dpi=150, metadata={"Software": None})
-    figure.savefig(paths[1], metadata={"Date": None})
+    with plt.rc_context(SETTINGS):
+        figure.savefig(paths[0], dpi=150, metadata={"Software": None})
+        figure.savefig(paths[1], metadata={"Date": None})
     plt.close(figure)
     return paths

@@ -176,15 +176,12 @@ def test_identity_changes_with_every_knob(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(set(digests)) == len(digests)
 
 
-@given(
-    st.dictionaries(st.text(), st.integers() | st.lists(st.booleans()) | st.none(), max_size=5), st.randoms()
-)
+@given(st.dictionaries(st.text(), st.integers() | st.lists(st.booleans()) | st.none(), max_size=5), st.randoms())
 def test_identity_does_not_depend_on_the_order_of_knobs(knobs: dict[str, Any], random: Any) -> None:
     items = list(knobs.items())
     random.shuffle(items)
     one, two = (
-        RunConfig(**{**CONFIG, "regime": Regime(**{**REGIME, "env_kwargs": kwargs})})
-        for kwargs in (knobs, dict(items))
+        RunConfig(**{**CONFIG, "regime": Regime(**{**REGIME, "env_kwargs": kwargs})}) for kwargs in (knobs, dict(items))
     )
     assert canonical(one) == canonical(two) and run_id(one) == run_id(two)
 

@@ -175,9 +175,7 @@ def test_interrupt_says_how_to_resume(tmp_path: Path, log: Path) -> None:
             raise KeyboardInterrupt
         return train(config)
 
-    with pytest.raises(
-        KeyboardInterrupt, match="2 of 4 runs are finished and kept; the same call again resumes"
-    ):
+    with pytest.raises(KeyboardInterrupt, match="2 of 4 runs are finished and kept; the same call again resumes"):
         runner.run(fake, "tune", interrupted, 1, tmp_path, progress=False)
     assert runner.run(fake, "tune", train, 1, tmp_path, progress=False) == runner.Summary(2, 2, ())
     assert set(trained(log).values()) == {1}
@@ -205,9 +203,7 @@ def test_shards_run_their_parts(tmp_path: Path, log: Path) -> None:
     assert trained(log) == {run_id(config): 1 for config in fake.runs("tune")}
 
 
-def test_progress_is_a_line_for_every_tenth(
-    tmp_path: Path, log: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_is_a_line_for_every_tenth(tmp_path: Path, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fake = make(("good", "x", "y", "z", "u", "v"), log)
     runner.run(fake, "tune", train, 1, tmp_path)
     out, err = capsys.readouterr()
@@ -247,14 +243,9 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     BACKENDS.pop("ray", None)
 
 
-def test_ray_joins_the_cluster(
-    tmp_path: Path, log: Path, ray: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ray_joins_the_cluster(tmp_path: Path, log: Path, ray: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     fake = make(("good",), log)
-    assert (
-        runner.run(fake, "tune", train, 2, tmp_path, backend="ray", address="auto", progress=False).trained
-        == 4
-    )
+    assert runner.run(fake, "tune", train, 2, tmp_path, backend="ray", address="auto", progress=False).trained == 4
     assert ray["address"] == "auto" and ray["runtime_env"]["env_vars"]["OMP_NUM_THREADS"] == "1"
     # A machine that writes to a disk of its own is noticed.
     monkeypatch.setattr(store, "write", lambda *_: None)
@@ -311,9 +302,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.usefixtures("shipped")
-def test_command_line_quick_has_results_of_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_line_quick_has_results_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = ("--root", str(tmp_path))
     assert command_line.main(("run", "fine", "--quick", "--jobs", "1", *root)) == 0
     assert (tmp_path / "fine_quick.parquet").exists() and not (tmp_path / "fine.parquet").exists()

@@ -145,9 +145,7 @@ class TestBootstrapInterval:
         tracemalloc.stop()
         assert peak < 200e6
 
-    @given(
-        SCORES, st.sampled_from([-3.0, -0.5, 0.25, 2.0]), st.integers(-5, 5), st.sampled_from(["mean", "iqm"])
-    )
+    @given(SCORES, st.sampled_from([-3.0, -0.5, 0.25, 2.0]), st.integers(-5, 5), st.sampled_from(["mean", "iqm"]))
     @QUICK
     def test_affine_equivariance(self, scores, scale, shift, name):
         plain = bootstrap_interval(scores, name, n_resamples=60)
@@ -401,9 +399,9 @@ class TestPitfalls:
         ],
     )
     def test_seed_decides_and_global_generator_is_untouched(self, draw):
-        before = np.random.get_state()  # noqa: NPY002
+        before = np.random.get_state()
         assert draw(1) == draw(1) != draw(2)
-        after = np.random.get_state()  # noqa: NPY002
+        after = np.random.get_state()
         assert before[2:] == after[2:] and (before[1] == after[1]).all()
 
     def test_input_is_not_modified(self):
@@ -537,9 +535,7 @@ class TestErrors:
         with pytest.raises(ValueError, match=f"'{name}' must be .* Got"):
             wilson_interval(successes, trials)
 
-    @pytest.mark.parametrize(
-        ("probability", "df", "name"), [(0, 3, "probability"), (0.5, 0, "df"), (0.5, 2.5, "df")]
-    )
+    @pytest.mark.parametrize(("probability", "df", "name"), [(0, 3, "probability"), (0.5, 0, "df"), (0.5, 2.5, "df")])
     def test_bad_t_quantile(self, probability, df, name):
         with pytest.raises(ValueError, match=f"'{name}' must be"):
             t_quantile(probability, df)

@@ -230,9 +230,7 @@ def test_the_best_learning_rate_of_each_scheme_wins(tmp_path: Path) -> None:
     with pytest.raises(BenchmarkError, match="16 of 16 tuning runs are missing"):
         aggregate.choose_learning_rates(FAKE, store.gather(FAKE, tmp_path))
     # A tie goes to the smaller rate, also when rounding makes 0.3 of it.
-    write_all(
-        tmp_path, {("grpo", 0.001): 0.0, ("grpo", 0.01): 0.2, ("erpo", 0.001): 0.3, ("erpo", 0.01): 0.1 + 0.2}
-    )
+    write_all(tmp_path, {("grpo", 0.001): 0.0, ("grpo", 0.01): 0.2, ("erpo", 0.001): 0.3, ("erpo", 0.01): 0.1 + 0.2})
     assert aggregate.choose_learning_rates(FAKE, store.gather(FAKE, tmp_path)) == RATES
 
 
@@ -254,9 +252,7 @@ def test_scores_of_runs(tmp_path: Path) -> None:
     assert (first["regime"], first["scheme"], first["seed"]) == ("one", "erpo", 0)
     # Level 1; the point before training (9.0) does not count.
     assert [first[name] for name in ("a", "b", "mean", "worst")] == pytest.approx([1.3, 1.4, 1.35, 1.3])
-    assert [first[f"final_{name}"] for name in ("a", "b", "mean", "worst")] == pytest.approx(
-        [1.4, 1.5, 1.45, 1.4]
-    )
+    assert [first[f"final_{name}"] for name in ("a", "b", "mean", "worst")] == pytest.approx([1.4, 1.5, 1.45, 1.4])
     assert aggregate.run_scores(store.gather(FAKE, tmp_path), "tune").num_rows == 0
     success = aggregate.run_scores(store.gather(FAKE, tmp_path), column="success")
     assert set(success["mean"].to_pylist()) == {0.5}

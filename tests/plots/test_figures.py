@@ -1,0 +1,67 @@
+"""Figures are drawn from results alone; these are synthetic."""
+
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from benchmarks import experiments
+from benchmarks.experiment import run_id
+from plots import scale_mismatch, style
+
+
+def synthetic_rows(experiment):
+    random = np.random.default_rng(0)
+    rates = dict.fromkeys(experiment.schemes, experiment.learning_rates[0])
+    rows = []
+    for config in experiment.runs("report", rates):
+        for environment in ("ChainShort", "Database", "Search", "ChainLong"):
+            for turns in (0, 100, 200):
+                rows.append(
+                    {
+                        "experiment": experiment.name, "regime": config.regime.name,
+                        "axis_value": config.regime.axis_value, "scheme": config.scheme, "seed": config.seed,
+                        "learning_rate": config.learning_rate, "phase": "report", "run_id": run_id(config),
+                        "turns": turns, "environment": environment, "score": float(random.random()),
+                    }
+                )  # fmt: skip
+    return pa.Table.from_pylist(rows)
+
+
+def test_scale_mismatch_shows_every_scheme_in_every_panel(tmp_path, monkeypatch):
+    experiment = experiments.load("scale_mismatch", quick=True)
+    monkeypatch.setattr(style, "FIGURES", tmp_path)
+    figure = scale_mismatch.draw(experiment, synthetic_rows(experiment))
+    assert len(figure.axes) == 6
+    for axis in figure.axes:
+        assert {text.get_text() for text in axis.texts} == set(experiment.schemes)
+        assert axis.get_title(loc="left")
+    paths = style.save(figure, "figure")
+    first = [path.read_bytes() for path in paths]
+    style.save(scale_mismatch.draw(experiment, synthetic_rows(experiment)), "figure")
+    assert [path.read_bytes() for path in paths] == first
+
+
+def test_every_recipe_of_the_experiment_has_a_colour():
+    shown = {scheme for _, schemes in scale_mismatch.KINDS.values() for scheme in schemes}
+    assert shown == set(experiments.load("scale_mismatch").schemes)
+
+
+def test_labels_are_moved_apart_and_keep_their_order():
+    heights = {"a": 0.5, "b": 0.5, "c": 0.51, "d": 0.99, "e": 0.0}
+    placed = style.spread_labels(heights, 0.1, 0.0, 1.0)
+    values = sorted(placed.values())
+    assert all(b - a > 0.099 for a, b in itertools.pairwise(values))
+    assert placed["e"] == min(values) and placed["d"] == max(values)
+    assert 0.0 <= values[0] and values[-1] <= 1.0
+
+
+@pytest.mark.parametrize(("arguments", "words"), [(["nothing"], "must be one of"), (["scale_mismatch"], "no results")])
+def test_command_line_errors_are_one_line(tmp_path, arguments, words):
+    command = [sys.executable, "-m", "plots", *arguments, "--root", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode != 0
+    assert words in result.stderr and "Traceback" not in result.stderr
