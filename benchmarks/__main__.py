@@ -101,6 +101,7 @@ def table(
     name: Name,
     quick: bool = False,
     regime: str | None = None,
+    against: str | None = None,
     final: bool = False,
     as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
     root: Path = store.RESULTS,
@@ -114,6 +115,7 @@ def table(
         name: Name of the experiment, see `list`.
         quick: Look at the small version.
         regime: Name of the regime; by default the one with the largest axis value.
+        against: Show the change from this regime to the other, paired by seed, instead.
         final: Take the last evaluation point only.
         as_json: Print JSON.
         root: Folder of all results.
@@ -121,15 +123,19 @@ def table(
     experiment = experiments.load(name, quick)
     regimes = {entry.name: entry for entry in experiment.regimes}
     chosen = regime or max(experiment.regimes, key=lambda entry: entry.axis_value).name
-    if chosen not in regimes:
-        raise BenchmarkError(f"'regime' must be one of {list(regimes)}. Got {chosen!r} instead.")
+    for option, value in (("regime", chosen), ("against", against)):
+        if value is not None and value not in regimes:
+            raise BenchmarkError(f"'{option}' must be one of {list(regimes)}. Got {value!r} instead.")
     scores = aggregate.run_scores(aggregate.current(experiment, store.gather(experiment, root)))
-    summary = aggregate.summarise(scores, chosen, final)
+    if against is None:
+        summary, title = aggregate.summarise(scores, chosen, final), chosen
+    else:
+        summary, title = aggregate.change(scores, chosen, against, final), f"{chosen} minus {against}"
     runs = Counter(run["scheme"] for run in scores.to_pylist() if run["regime"] == chosen)
     if as_json:
-        print(json.dumps(_document(experiment, chosen, final, summary, runs), indent=2, allow_nan=False))
+        print(json.dumps(_document(experiment, title, final, summary, runs), indent=2, allow_nan=False))
     else:
-        _show(_scheme_table(experiment, chosen, final, summary, runs))
+        _show(_scheme_table(experiment, title, final, summary, runs))
     return 0
 
 

@@ -124,6 +124,39 @@ def summarise(scores: pa.Table, regime: str, final: bool = False) -> dict[str, d
     return summary
 
 
+def change(scores: pa.Table, regime: str, against: str, final: bool = False) -> dict[str, dict[str, Interval]]:
+    """Change of every score from one regime to another, paired by seed, by scheme.
+
+    Args:
+        scores: What `run_scores` returns.
+        regime: Name of the regime.
+        against: Name of the regime that is subtracted.
+        final: Whether to take the last evaluation point instead of the mean over all.
+
+    Returns:
+        As `summarise`, for the differences of runs with equal seeds; seeds that only one of the
+        regimes has are left out.
+    """
+    prefix = "final_" if final else ""
+    names = [name for name in scores.column_names if name not in _RUN and not name.startswith("final_")]
+    runs = {(run["regime"], run["scheme"], run["seed"]): run for run in scores.to_pylist()}
+    summary: dict[str, dict[str, Interval]] = {}
+    for scheme in pc.unique(scores["scheme"]).to_pylist():
+        pairs = [
+            (run, runs[against, scheme, seed])
+            for (name, of, seed), run in runs.items()
+            if (name, of) == (regime, scheme) and (against, scheme, seed) in runs
+        ]
+        differences = {
+            name: np.array([one[prefix + name] - other[prefix + name] for one, other in pairs])
+            for name in names
+            if pairs and all(run[prefix + name] is not None for pair in pairs for run in pair)
+        }
+        if differences:
+            summary[scheme] = {name: _interval(values) for name, values in differences.items()}
+    return summary
+
+
 def _interval(values: Any) -> Interval:
     if len(values) == 1:
         return Interval(float(values[0]), float("nan"), float("nan"))

@@ -4,9 +4,10 @@ import dataclasses
 import math
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from benchmarks import experiments, training
+from benchmarks import aggregate, experiments, training
 from benchmarks.experiment import Budget, Regime, RunConfig
 
 BUDGET = Budget(
@@ -58,6 +59,23 @@ def test_base_policy_is_made_once_and_shared(tmp_path, monkeypatch):
     training.train(dataclasses.replace(config, scheme="grpo"))
     assert made == [0.2]
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_change_between_regimes_is_paired_by_seed():
+    def run(regime, seed, score):
+        return {
+            "regime": regime, "axis_value": 1.0, "scheme": "grpo", "seed": seed, "learning_rate": 1e-3,
+            "run_id": f"{regime}{seed}", "A": score, "mean": score, "worst": score,
+            "final_A": 0.0, "final_mean": 0.0, "final_worst": 0.0,
+        }  # fmt: skip
+
+    runs = [run("low", seed, 0.1 * seed) for seed in range(4)] + [
+        run("high", seed, 0.1 * seed - 0.2) for seed in (3, 1, 2)
+    ]
+    interval = aggregate.change(pa.Table.from_pylist(runs), "high", "low")["grpo"]["A"]
+    # Paired: the seeds differ a lot, the differences not at all.
+    assert interval.estimate == pytest.approx(-0.2)
+    assert interval.high - interval.low == pytest.approx(0.0, abs=1e-12)
 
 
 def test_dynamics_ignore_rewards_only():
