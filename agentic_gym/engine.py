@@ -285,13 +285,14 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
         )
         if len(origin) != len(goal) or len(np.unique(goal)) < len(goal):
             raise ValueError(f"target={target!r} is not allowed: it must be {len(origin)} different rows.")
+        keys = None if rollout is None else _check_integers("rollout", rollout, 2**63, (1, len(goal)))
         own = {name: self._book[name][goal] for name in STREAM}
         for arrays in (self._state, self._book):
             _copy_rows(arrays, origin, goal)
         for name, values in own.items():
             self._book[name][goal] = values
-        if rollout is not None:
-            self._book["rollout"][goal] = _check_integers("rollout", rollout, 2**63)
+        if keys is not None:
+            self._book["rollout"][goal] = keys
             self._rekey(goal)
         if self._transcripts:
             copies = [copy.deepcopy(self._transcripts[row]) for row in origin]

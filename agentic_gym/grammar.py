@@ -118,7 +118,8 @@ class Grammar:
             states[slot] = state
             state = self.following[state, token]
         position = self.position[states, tokens]
-        return Parse(states.T, position.T, (states != DONE).T, (position >= 0).all(axis=0))
+        legal = np.logical_and.reduce(position >= 0, axis=0)
+        return Parse(states.T, position.T, (states != DONE).T, legal)
 
     def sample(self, uniform: npt.NDArray[np.float64], dialect: IntArray) -> IntArray:
         """Turn uniform numbers (n, L) into legal messages, every choice equally likely."""

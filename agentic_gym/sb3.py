@@ -45,8 +45,7 @@ class AgenticVecEnv(VecEnv):
     def reset(self) -> npt.NDArray[np.float32]:
         """Start all rows; seeds and options given before apply to this reset only."""
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds
-        options = next((option for option in self._options if option), None)
-        observation, info = self.engine.reset(seed=seeds, options=options)
+        observation, info = self.engine.reset(seed=seeds, options=_join_options(self._options))
         self.reset_infos = [_row(info, row) for row in range(self.num_envs)]
         self._returns[:] = 0.0
         self._reset_seeds()
@@ -66,7 +65,7 @@ class AgenticVecEnv(VecEnv):
         self._returns += reward
         done = terminated | truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        for row in np.flatnonzero(done):
+        for row in np.flatnonzero(done).tolist():
             infos[row] = _row(info["final_info"], row) | {
                 "terminal_observation": info["final_obs"][row],
                 "TimeLimit.truncated": bool(truncated[row] and not terminated[row]),
@@ -89,17 +88,16 @@ class AgenticVecEnv(VecEnv):
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """Return an attribute of the engine, once per row."""
-        value = self.action_masks() if attr_name == "action_masks" else getattr(self.engine, attr_name)
-        return [value for _ in self._get_indices(indices)]
+        return [getattr(self.engine, attr_name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Set an attribute of the engine; rows cannot differ."""
         setattr(self.engine, attr_name, value)
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
-        """Call a method of the engine that returns rows."""
+        """Call a method of the engine, once for all rows, and take the rows of what it returns."""
         result = getattr(self.engine, method_name)(*args, **kwargs)
-        return [result[row] for row in self._get_indices(indices)]
+        return [None if result is None else result[row] for row in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
         """Say that rows are monitored, because ``info["episode"]`` is there; nothing else wraps them."""
@@ -114,3 +112,16 @@ class AgenticVecEnv(VecEnv):
 def _row(info: dict[str, Any], row: int) -> dict[str, Any]:
     values = {name: array[row] for name, array in info.items() if not name.startswith("_")}
     return {name: v.copy() if isinstance(v, np.ndarray) else v.item() for name, v in values.items()}
+
+
+def _join_options(options: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Join the options of all rows; an option may also be given for all rows at once, as an array."""
+    if any(set(option) != set(options[0]) for option in options):
+        raise ValueError(f"options={options!r} are not allowed: every row must name the same options.")
+    joint = {}
+    for name, value in options[0].items():
+        same = np.ndim(value) > 0 or all(option[name] == value for option in options)
+        if not same and name == "split":
+            raise ValueError("options['split'] is not allowed to differ between rows.")
+        joint[name] = value if same else np.array([option[name] for option in options])
+    return joint

@@ -20,6 +20,10 @@ class AgenticEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.int64]]):
         family: name of the family, or ``"Mixture"``.
         render_mode: ``None``, ``"ansi"`` or ``"rgb_array"``.
         **knobs: the family's knobs.
+
+    A limit given to ``gymnasium.make`` as ``max_episode_steps`` is a wrapper that the environment does
+    not know of: it cuts rollouts off before their reward is delivered, unless ``dense`` is set. Use the
+    knob ``max_turns`` instead.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012

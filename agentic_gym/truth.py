@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from agentic_gym import streams
 from agentic_gym.engine import AgenticVectorEnv
+from agentic_gym.family import FloatArray, IntArray
 
 ROLLOUTS = 8192
 """Rollouts per estimate, a fixed set of test prompts and keys, so that a truth never changes."""
@@ -62,34 +63,34 @@ def truth(env_id: str, **knobs: Any) -> tuple[Truth, ...]:
 @functools.cache
 def _measure(arguments: str) -> tuple[Truth, ...]:
     engine = AgenticVectorEnv(ROLLOUTS, autoreset_mode="Disabled", **json.loads(arguments))
-    expert, random = (_rollout(engine, policy) for policy in ("expert", "random"))
-    environment = engine._book["environment"]
+    environment, best_score, best_value = _rollout(engine, "expert")
+    _, random_score, random_value = _rollout(engine, "random")
     result = []
     for index, name in enumerate(engine.environment_names):
         rows = environment == index
-        (best_score, best_value), (random_score, random_value) = (
-            (score[rows], value[rows]) for score, value in (expert, random)
-        )
+        if rows.sum() < 2:
+            raise ValueError(f"environments: {name} is too rare to measure in {ROLLOUTS} rollouts.")
         root = np.sqrt(rows.sum())
-        result.append(
-            Truth(
-                name,
-                float(best_score.mean()),
-                float(random_score.mean()),
-                float(best_value.mean()),
-                float(random_value.mean()),
-                engine.family.members[index].value_range[0],
-                float(best_score.std(ddof=1) / root),
-                float(random_score.std(ddof=1) / root),
-            )  # fmt: skip
+        truth = Truth(
+            name,
+            float(best_score[rows].mean()),
+            float(random_score[rows].mean()),
+            float(best_value[rows].mean()),
+            float(random_value[rows].mean()),
+            engine.family.members[index].value_range[0],
+            float(best_score[rows].std(ddof=1) / root),
+            float(random_score[rows].std(ddof=1) / root),
         )
+        result.append(truth)
     return tuple(result)
 
 
-def _rollout(engine: AgenticVectorEnv, policy: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _rollout(engine: AgenticVectorEnv, policy: str) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return environment, score and value of a fixed set of rollouts."""
     rows = np.arange(engine.num_envs)
-    _, info = engine.reset(options={"prompt": rows % engine.num_prompts, "split": "test", "rollout": rows})
-    turn, over = 0, np.zeros(engine.num_envs, dtype=np.bool_)
+    options = {"prompt": rows % engine.num_prompts, "split": "test", "rollout": rows}
+    _, info = engine.reset(options=options)
+    value, turn, over = np.zeros(engine.num_envs), 0, np.zeros(engine.num_envs, dtype=np.bool_)
     while not over.all():
         turn += 1
         if policy == "expert":
@@ -97,6 +98,7 @@ def _rollout(engine: AgenticVectorEnv, policy: str) -> tuple[npt.NDArray[np.floa
         else:
             draws = streams.uniform(streams.mix(rows)[:, None], turn, np.arange(engine.grammar.n_slots))
             message = engine.grammar.sample(draws, info["environment"])
-        _, _, terminated, truncated, _ = engine.step(message)
+        _, _, terminated, truncated, info = engine.step(message)
+        value += info["reward_components"].sum(axis=1)
         over = terminated | truncated
-    return engine._book["score"].copy(), engine._book["earned"].copy()
+    return info["environment"], info["score"], value

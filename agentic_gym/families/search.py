@@ -187,7 +187,8 @@ class Search(Family):
         target, rest = _fact(state["key"][rows], entity, relation)
         (step, swapped), rest = streams.digits(rest, N_ENTITIES - 2, 2)
         # Another entity than the subject, as every target is, and than the target.
-        decoy = (entity + 1 + (target - entity + step) % (N_ENTITIES - 1)) % N_ENTITIES
+        distance = (target - entity) % N_ENTITIES
+        decoy = (entity + 1 + (distance + step) % (N_ENTITIES - 1)) % N_ENTITIES
         next_relation = state["path"][rows, evidence[:, REACHED]]
         useful = (entity == evidence[:, ESTABLISHED]) & (relation == next_relation)
         doubtful = useful & (rest < state["share"][rows])

@@ -1,0 +1,126 @@
+"""Known truth: experts, closed forms, policies that do not look at the task, exact group statistics."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from agentic_gym import truth
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_the_expert_succeeds_on_every_prompt(env_id: str, tools: Any, split: str) -> None:
+    engine = tools.engine_of(env_id, 500)
+    played = tools.run(engine, prompt=np.arange(500), split=split)
+    assert played.info["is_success"].all() and played.terminated.all()
+    best = {"Chain": 1.0, "Search": 1.0}
+    for environment, member in enumerate(engine.family.members):
+        values = played.values[played.info["environment"] == environment]
+        np.testing.assert_allclose(values, best.get(member.name, -1.5 * member.depth), rtol=1e-12)
+
+
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize(("depth", "options", "slip"), [(1, 2, 0.0), (2, 2, 0.2), (3, 3, 0.1)])
+def test_chain_truth_equals_its_closed_forms(graded: bool, depth: int, options: int, slip: float) -> None:
+    """The docstring's formulas."""
+    (found,) = truth("agentic_gym/Chain-v0", depth=depth, options=options, slip=slip, graded=graded)
+    power = 1 if graded else depth
+    best, random = (1 - slip) ** power, ((1 - slip) / (2 * options)) ** power
+    assert abs(found.best_score - best) <= 4 * found.best_score_se
+    assert abs(found.random_score - random) <= 4 * found.random_score_se
+    # Nearly every rollout scores 0 or 1 (or a share of it), so the stated errors must be about right.
+    if not graded:
+        assert found.random_score_se == pytest.approx(np.sqrt(random * (1 - random) / 8192), rel=0.3)
+    assert found.best_value == found.best_score and found.random_value == found.random_score
+    assert found.worst_value == 0.0
+
+
+def test_truth_does_not_depend_on_the_reward_knobs(env_id: str) -> None:
+    base = truth(env_id)
+    assert base == truth(env_id, reward_scale=9.0, reward_offset=3.0, reward_noise=2.0, dense=True)
+    for environment in base:
+        assert 0 <= environment.random_score < environment.best_score <= 1
+        assert environment.worst_value <= environment.random_value <= environment.best_value
+        assert environment.normalise([environment.random_score, environment.best_score]).tolist() == [0.0, 1.0]
+
+
+def test_truth_names_environments_that_are_too_rare() -> None:
+    environments = [{"family": "Chain"}, {"family": "Search", "weight": 10_000}]
+    with pytest.raises(ValueError, match="Chain is too rare"):
+        truth("agentic_gym/Mixture-v0", environments=environments, num_prompts=20_000)
+
+
+CHANCE = {
+    "Chain": lambda member: (1 / (2 * member.options)) ** member.depth,
+    "Search": lambda member: 1 / 7,
+    "Database": lambda member: 0.2,
+}
+
+
+def constant(*words: str) -> Any:
+    def policy(engine: Any, info: dict[str, Any]) -> np.ndarray:
+        message = np.zeros(engine.action_space.shape, dtype=int)
+        for index, member in enumerate(engine.family.members):
+            known = [word for word in words if word.split()[0] in member.grammar.vocabulary]
+            if known:
+                text = member.grammar.encode(*known[0].split())
+                message[info["environment"] == index, : len(text)] = text
+        return message
+
+    return policy
+
+
+BLIND = {
+    "constant": constant("press option-1", "lookup Ada rival", "select elm"),
+    "empty": lambda engine, info: np.zeros(engine.action_space.shape, dtype=int),
+    "at once": constant("turn option-0", "answer Ada", "commit"),
+    "write and wait": constant("turn option-1", "check Bly", "update row-0 held"),
+}
+
+
+@pytest.mark.parametrize("name", [*BLIND, "random"])
+def test_policies_that_do_not_look_score_at_most_chance(env_id: str, tools: Any, name: str) -> None:
+    """P39: the documented chance level of each family bounds them all."""
+    n = 6000
+    engine = tools.engine_of(env_id, n)
+    played = tools.run(engine, tools.random_legal(0) if name == "random" else BLIND[name], rollout=np.arange(n))
+    for environment, member in enumerate(engine.family.members):
+        score = played.info["score"][played.info["environment"] == environment]
+        chance = CHANCE[member.name](member)
+        error = max(score.std(), math.sqrt(chance * (1 - chance))) / math.sqrt(len(score))
+        assert score.mean() <= chance + 4 * error
+        if name == "empty":
+            assert played.values[played.info["environment"] == environment].max() < 0
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_guessing_after_the_question_is_as_good_as_documented(tools: Any, depth: int) -> None:
+    """Search without a look-up: the start after an even number of hops is the best guess, 1/7 at most."""
+    n = 8000
+    engine = tools.engine_of("agentic_gym/Search-v0", n, depth=depth)
+    observation, info = engine.reset(seed=0)
+    established = observation[:, depth * 4 + depth + 1 :][:, :8].argmax(axis=1)
+    message = np.stack([np.full(n, 4), 5 + established, np.zeros(n, int)], axis=1)
+    score = engine.step(message)[4]["score"]
+    two_hops = info["task"] == (1 if depth == 2 else 0)
+    assert score[two_hops].mean() == pytest.approx(1 / 7, abs=4 * 0.35 / np.sqrt(two_hops.sum()))
+    assert score[~two_hops].mean() <= 1 / 7 + 4 * 0.35 / np.sqrt((~two_hops).sum())
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
+def test_group_statistics_of_a_bernoulli_chain(tools: Any, p: float) -> None:
+    """Depth 1, slip 1 - p, expert messages: in-group spread and dead groups have closed forms."""
+    size, groups = 8, 4096
+    engine = tools.engine_of("agentic_gym/Chain-v0", size * groups, depth=1, slip=1 - p)
+    played = tools.run(engine, prompt=np.repeat(np.arange(groups), size), rollout=np.arange(size * groups))
+    reward = played.returns.reshape(groups, size)
+    right = np.arange(size + 1)
+    spread = np.sqrt(right / size * (1 - right / size))
+    weight = binom.pmf(right, size, p)
+    expected, dead = weight @ spread, p**size + (1 - p) ** size
+    error = np.sqrt(weight @ (spread - expected) ** 2 / groups)
+    assert abs(reward.std(axis=1, ddof=0).mean() - expected) < 4 * error
+    assert abs((np.ptp(reward, axis=1) == 0).mean() - dead) < 4 * np.sqrt(dead * (1 - dead) / groups)
+    assert abs(reward.mean() - p) < 4 * np.sqrt(p * (1 - p) / reward.size)
