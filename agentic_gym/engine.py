@@ -213,7 +213,7 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
         for name in ("reward", "components", "token_count"):
             book[name].fill(0)
         if len(acting):
-            self._act(acting, message[acting])
+            self._act(acting, message.take(acting, axis=0))
         if self.autoreset_mode is AutoresetMode.NEXT_STEP and len(acting) < self.num_envs:
             self._begin(indices(ended))
         self._look(self._rows if self.autoreset_mode is AutoresetMode.NEXT_STEP else acting)

@@ -306,3 +306,14 @@ def test_state_keys_identify_what_the_agent_sees(family: str) -> None:
         observation, _, terminated, truncated, info = engine.step(message)
         over = terminated | truncated
     assert len(seen) > 3 and min(seen) >= 0
+
+
+def test_database_out_of_turns() -> None:
+    """The open tickets fail as by a wrong commit, and the transcript says so; the rollout is truncated."""
+    engine = AgenticVectorEnv(1, family="Database", depth=2, autoreset_mode="Disabled", render_mode="ansi")
+    engine.reset(seed=0)
+    for _ in range(engine.family.turn_limit):
+        _, reward, terminated, truncated, info = play(engine, ("select", "elm"))
+    assert truncated[0] and not terminated[0] and reward[0] == -40.0 - engine.family.turn_limit
+    assert info["score"][0] == pytest.approx(1 + reward[0] / 50)
+    assert engine.render()[0].splitlines()[-3] == "world: A ticket was left wrong."
