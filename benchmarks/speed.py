@@ -38,7 +38,8 @@ from algos.threads import limit_threads
 from algos.update import UpdateTensors
 
 ENVIRONMENT = "agentic_gym/Chain-v0"
-KNOBS = {"depth": 10}
+# Graded, so that every group has a signal: an update without one costs nothing.
+KNOBS = {"depth": 10, "graded": True}
 WIDTHS = [64, 64]
 GROUPS, GROUP_SIZE = 32, 8
 TURNS = GROUPS * GROUP_SIZE * 10
