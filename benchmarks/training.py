@@ -20,12 +20,13 @@ import numpy as np
 import torch
 
 import agentic_gym
+import algos
 from agentic_gym.mixture import preset
 from algos import GroupPPO
 from algos.collector import Trajectories, collect
 from algos.rows import VectorRows, make_rows
 from algos.warmstart import warmstart
-from benchmarks.experiment import RESULTS_VERSION, RunConfig
+from benchmarks.experiment import RunConfig
 from benchmarks.store import RESULTS
 
 REWARD_KNOBS = ("reward_scale", "reward_offset", "reward_noise", "reward_noise_dist", "dense")
@@ -132,9 +133,7 @@ def dynamics(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def _load_base_policy(model: GroupPPO, config: RunConfig) -> None:
     """Give the model the base policy of its seed, made once and kept in a file."""
     regime, rate = config.regime, config.budget.warmstart_success
-    identity = json.dumps(
-        [RESULTS_VERSION, regime.env_id, dynamics(regime.env_kwargs), config.seed, rate], sort_keys=True
-    )
+    identity = json.dumps([_code(), regime.env_id, dynamics(regime.env_kwargs), config.seed, rate], sort_keys=True)
     path = CACHE / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.pt"
     if not path.exists():
         base = GroupPPO("MessagePolicy", regime.env_id, env_kwargs=regime.env_kwargs, seed=config.seed)
@@ -144,6 +143,16 @@ def _load_base_policy(model: GroupPPO, config: RunConfig) -> None:
             warmstart(base, rate, seed=config.seed)
         _save(base.policy.state_dict(), path)
     model.policy.load_state_dict(torch.load(path, weights_only=True), strict=False)
+
+
+@functools.cache
+def _code() -> str:
+    """A digest of the code that makes base policies, so that none outlives a change of it."""
+    digest = hashlib.sha256()
+    for package in (agentic_gym, algos):
+        for path in sorted(Path(package.__path__[0]).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _save(state: dict[str, Any], path: Path) -> None:
