@@ -130,7 +130,7 @@ class GroupPPO(BaseAlgorithm):
         self._past: deque[npt.NDArray[np.float32]] = deque(maxlen=self.staleness + 1)
         self._had_signal = False
         self._skipped_steps = 0
-        self._action_seed = int(self._random.integers(2**31))
+        self._init_seed = int(self._random.integers(2**31))
         if env is not None:
             self._use(make_rows(env, self.n_prompts * self.group_size, env_kwargs))
         if _init_setup_model and env is not None:
@@ -156,7 +156,7 @@ class GroupPPO(BaseAlgorithm):
         self.policy = self.policy_class(  # type: ignore[assignment]
             self.observation_space, self.action_space, self.lr_schedule,
             **{
-                "grammar": self._grammar, "critic": self.scheme.needs_critic, "init_seed": self._action_seed,
+                "grammar": self._grammar, "critic": self.scheme.needs_critic, "init_seed": self._init_seed,
                 **self.policy_kwargs,
             },
         )  # fmt: skip

@@ -1,5 +1,6 @@
 """GroupPPO as a stable-baselines3 algorithm: learning, saving, logging, numerics, bad input."""
 
+import dataclasses
 import random
 import subprocess
 import sys
@@ -188,7 +189,7 @@ def test_advantages_in_the_loss_are_the_computed_ones():
     assert sum(len(part.rollout.unique()) for part in parts) == len(data.batch)
 
 
-@pytest.mark.parametrize("scheme", ["grpo", "dr_grpo", "lite_ppo"])
+@pytest.mark.parametrize("scheme", ["grpo", "dr_grpo", "lite_ppo", "ppo"])
 def test_minibatch_losses_add_up(scheme):
     """P07: the denominators are those of the whole update."""
     model = small_model(scheme=scheme)
@@ -204,6 +205,19 @@ def test_minibatch_losses_add_up(scheme):
     assert float(whole.abs().max()) > 0
     for n in (2, 5, 64):
         assert torch.allclose(gradient(n), whole, atol=1e-6)
+
+
+def test_update_without_signal_leaves_the_weights_alone():
+    """Adam's momentum of earlier updates must not move them either."""
+    model = small_model(learning_rate=1e-2)
+    model.learn(1_500, log_interval=None)
+    data = rollouts(model)
+    flat = dataclasses.replace(data.batch, returns=np.ones(len(data.batch)))
+    before = model.policy.flat_parameters.clone()
+    model.train(dataclasses.replace(data, batch=flat))
+    assert torch.equal(before, model.policy.flat_parameters)
+    model.train(data)
+    assert not torch.equal(before, model.policy.flat_parameters)
 
 
 def test_gradient_that_is_not_finite_is_skipped():
