@@ -413,7 +413,7 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
         # Columns are contiguous so that their sum is fast.
         components = np.zeros((len(rows), book["components"].shape[1]), order="F")
         components[:, -1] = np.where(parse.legal, 0.0, tables.illegal_penalty[environment])
-        terminated = np.zeros(len(rows), dtype=np.bool_)
+        terminated, aborted = np.zeros((2, len(rows)), dtype=np.bool_)
         effective = indices(parse.legal & ~slipped)
         if len(effective):
             able = rows[effective]
@@ -421,11 +421,13 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
             outcome = self.family.apply(self._state, able, message.take(effective, axis=0), draws)
             components[effective, :-1] = outcome.components
             terminated[effective] = outcome.terminated
-        late = (turn >= tables.turn_limit[environment]) & ~terminated
-        truncated = late & tables.limit_is_budget[environment]
+            if outcome.aborted is not None:
+                aborted[effective] = outcome.aborted
+        late = (turn >= tables.turn_limit[environment]) & ~(terminated | aborted)
+        truncated = aborted | (late & tables.limit_is_budget[environment])
         if late.any():
             components[late, :-1] += self.family.timeout(self._state, rows[late])
-        ended = terminated | late
+        ended = terminated | aborted | late
         value = components.sum(axis=1)
         earned = book["earned"][rows] + value
         book["earned"][rows], book["components"][rows] = earned, components

@@ -37,10 +37,13 @@ class Outcome(NamedTuple):
     Attributes:
         components: (n, K) float64 reward components of this turn, in the family's units.
         terminated: (n,) whether the task has ended.
+        aborted: (n,) whether the rollout has ended for a reason outside the task (it is then truncated
+            and ``timeout`` is not called); ``None`` where that cannot happen.
     """
 
     components: FloatArray
     terminated: BoolArray
+    aborted: BoolArray | None = None
 
 
 class View(NamedTuple):
@@ -219,6 +222,21 @@ class Family(World):
     @abstractmethod
     def success(self, state: State, rows: IntArray) -> BoolArray:
         """Return ``View.success``."""
+
+    @abstractmethod
+    def chance(self) -> float:
+        """Return the highest expected score that a policy which ignores the observation can have.
+
+        Holds for rollouts without tool failures; the reason stands under "Known truth".
+        """
+
+    def closed_forms(self) -> dict[str, float]:
+        """Return those fields of ``agentic_gym.truth.Truth`` that have a closed form; by default none.
+
+        Keys are among ``best_score, best_value, random_score, random_value``, for the knobs of this
+        family, tool failures included. What has none is measured.
+        """
+        return {}
 
     def valid(self, state: State, rows: IntArray) -> BoolArray:
         """Return ``View.valid``; by default nothing can fail."""

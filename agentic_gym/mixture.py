@@ -268,12 +268,14 @@ class Mixture(World):
     def apply(self, state: State, rows: IntArray, message: IntArray, draws: Draws) -> Outcome:
         """Let each environment carry out its rows' messages."""
         components = np.zeros((len(rows), len(self.components)))
-        terminated = np.zeros(len(rows), dtype=np.bool_)
+        terminated, aborted = np.zeros((2, len(rows)), dtype=np.bool_)
         for _, member, part, at in self._parts(state, rows):
             outcome = member.apply(part, rows[at], message[at], draws.at(at))
             components[at, : len(member.components)] = outcome.components
             terminated[at] = outcome.terminated
-        return Outcome(components, terminated)
+            if outcome.aborted is not None:
+                aborted[at] = outcome.aborted
+        return Outcome(components, terminated, aborted)
 
     def timeout(self, state: State, rows: IntArray) -> FloatArray:
         """Let each environment close its rows."""

@@ -94,6 +94,18 @@ class Chain(Family):
         self._one_hot = OneHot(len(TOOLS), self.options, self.options)
         self.n_features = self._one_hot.width + 1
 
+    def chance(self) -> float:
+        """Devices and options are uniform and independent, whatever the message."""
+        return float((0.5 / self.options) ** (1 if self.graded else self.depth))
+
+    def closed_forms(self) -> dict[str, float]:
+        """With one turn per cue, every message must be right and effective."""
+        if self.turn_limit > self.depth:
+            return {}
+        effective, power = 1.0 - self.knobs.slip, 1 if self.graded else self.depth
+        best, random = effective**power, (effective * 0.5 / self.options) ** power
+        return {"best_score": best, "best_value": best, "random_score": random, "random_value": random}
+
     def default_max_turns(self) -> int:
         """One turn per cue."""
         return self.depth

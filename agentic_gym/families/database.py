@@ -118,6 +118,17 @@ class Database(Family):
         self._table_places = table
         self._evidence_places = N_STATUS**N_ROWS * np.cumprod([1, *(size + 1 for size in evidence)])
 
+    def chance(self) -> float:
+        """To commit at once, and thereby to fail every ticket, is the best of the blind policies."""
+        return 1.0 + FAILURE / SCORE_UNIT
+
+    def closed_forms(self) -> dict[str, float]:
+        """Without tool failures the expert spends one select and one update on each ticket."""
+        if self.knobs.slip or self.turn_limit < 3 * self.depth:
+            return {}
+        best = float(COST[SELECT] + COST[UPDATE]) * self.depth
+        return {"best_score": 1.0 + best / SCORE_UNIT, "best_value": best}
+
     def default_max_turns(self) -> int:
         """Three turns a ticket, and four for mistakes."""
         return 3 * self.depth + 4

@@ -103,6 +103,14 @@ class Search(Family):
         sizes = [self.depth + 2, *[N_ENTITIES + 1] * 4]
         self._place_values = np.cumprod([1, *sizes])
 
+    def chance(self) -> float:
+        """No entity is the answer more often than 1 in 7, given the start."""
+        return 1.0 / (N_ENTITIES - 1)
+
+    def closed_forms(self) -> dict[str, float]:
+        """Without tool failures the expert finds every answer in time."""
+        return {} if self.knobs.slip or self.turn_limit <= 2 * self.depth else {"best_score": 1.0, "best_value": 1.0}
+
     def default_max_turns(self) -> int:
         """Room for a check after every look-up, an answer, and one mistake."""
         return 2 * self.depth + 2
