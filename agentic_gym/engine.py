@@ -33,7 +33,7 @@ from agentic_gym.family import (
 from agentic_gym.knobs import check_integer
 from agentic_gym.mixture import make_world
 from agentic_gym.rewards import RewardTransform
-from agentic_gym.transcript import Transcript
+from agentic_gym.transcript import Ending, Transcript, Turn
 
 Info = dict[str, Any]
 OPTIONS = ("prompt", "split", "rollout", "reset_mask")
@@ -142,6 +142,11 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
     def prompt_cycle(self) -> int:
         """How many consecutive prompts hold every environment in its proportion."""
         return self.family.prompt_cycle
+
+    @property
+    def turn_limits(self) -> tuple[int, ...]:
+        """Turn limits indexed by ``info["environment"]``."""
+        return tuple(self._tables.turn_limit.tolist())
 
     @property
     def max_tokens(self) -> int:
@@ -379,7 +384,7 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
         book["observation"][rows, -ENGINE_FEATURES:] = 0.0
         self._rekey(rows)
         for row in rows if self._transcripts else ():
-            self._transcripts[row].begin(self.family.describe(self._state, row))
+            self._transcripts[row] = self._open(row)
 
     def _rekey(self, rows: IntArray) -> None:
         """Derive the rollouts' keys of noise."""
@@ -478,16 +483,42 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
             "final_info": info, "_final_info": ended.copy(),
         }  # fmt: skip
 
-    def _record(self, row: int, message: IntArray) -> None:
+    # Transcripts.
+
+    def _open(self, row: int) -> Transcript:
+        """Start the transcript of a row."""
         book = self._book
-        ended = bool(book["terminated"][row] or book["truncated"][row])
-        self._transcripts[row].turn(
-            message=self.grammar.text(message, int(book["environment"][row])),
-            failed=bool(book["observation"][row, SLIPPED]),
-            answer=self.family.describe(self._state, row),
-            reward=float(book["reward"][row]),
-            score=float(book["score"][row]) if ended else None,
+        environment, split = int(book["environment"][row]), SPLITS[book["split"][row]]
+        return Transcript(
+            environment=self.environment_names[environment],
+            task=self.family.members[environment].tasks[book["task"][row]],
+            prompt=f"{split} prompt {book['prompt'][row]}",
+            limit=int(self._tables.turn_limit[environment]),
+            opening=self.family.describe(self._state, row),
         )
+
+    def _record(self, row: int, message: IntArray) -> None:
+        """Add a turn to the transcript of a row, and the ending if it has ended."""
+        book, transcript = self._book, self._transcripts[row]
+        environment = int(book["environment"][row])
+        names, amounts = self.family.members[environment].components, book["components"][row].tolist()
+        components = [*zip(names, amounts[: len(names)], strict=True), ("illegal", amounts[-1])]
+        turn = Turn(
+            message=self.grammar.text(message, environment),
+            answer=self.family.describe(self._state, row),
+            failed=bool(book["observation"][row, SLIPPED]),
+            legal=not book["observation"][row, ILLEGAL],
+            components=tuple((name, amount) for name, amount in components if amount),
+            reward=float(book["reward"][row]),
+        )
+        transcript.turns.append(turn)
+        truncated = bool(book["truncated"][row])
+        if truncated or book["terminated"][row]:
+            early = len(transcript.turns) < transcript.limit
+            notes = ["aborted" if early else "out of turns"] if truncated else []
+            notes += [] if book["valid"][row] else ["reward not valid"]
+            score, success = float(book["score"][row]), bool(book["success"][row])
+            transcript.ending = Ending(score, success, ", ".join(notes))
 
 
 class _EnvironmentTables:

@@ -9,11 +9,24 @@ import gymnasium
 NAMESPACE = "agentic_gym"
 
 TABLE: dict[str, dict[str, Any]] = {
-    "Chain-v0": {"family": "Chain"},
-    "ChainDeep-v0": {"family": "Chain", "depth": 16},
+    "Reason-v0": {"family": "Reason"},
+    "ReasonSaturated-v0": {"family": "Reason", "difficulty": 0.0},
+    "ReasonHopeless-v0": {"family": "Reason", "depth": 6, "difficulty": 1.0, "reach": 9},
     "Search-v0": {"family": "Search"},
     "SearchHard-v0": {"family": "Search", "depth": 5, "difficulty": 0.6},
+    "Household-v0": {"family": "Household"},
+    "HouseholdLong-v0": {"family": "Household", "depth": 3, "difficulty": 0.9},
+    "Shop-v0": {"family": "Shop"},
+    "ShopDecoys-v0": {"family": "Shop", "difficulty": 1.0, "pages": 4},
     "Database-v0": {"family": "Database"},
+    "Repair-v0": {"family": "Repair"},
+    "RepairFlaky-v0": {"family": "Repair", "failure": 0.1, "difficulty": 0.9},
+    "Desk-v0": {"family": "Desk"},
+    "DeskWild-v0": {"family": "Desk", "tail": 1.2},
+    "Report-v0": {"family": "Report"},
+    "ReportSkewed-v0": {"family": "Report", "accuracy_scale": 100.0},
+    "Chain-v0": {"family": "Chain"},
+    "ChainDeep-v0": {"family": "Chain", "depth": 16},
     "Mixture-v0": {"family": "Mixture"},
 }
 """Name -> knobs. Every id has the namespace ``agentic_gym/``."""

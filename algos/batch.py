@@ -14,6 +14,8 @@ from algos.segments import BoolArray, FloatArray, IntArray, Segments, totals
 
 LEVELS = ("prompt", "task", "environment", "batch")
 """Levels over which rollouts can share a statistic, from narrow to wide."""
+TURN_LEVELS = ("turn", "state")
+"""Levels over which turns can: those of one prompt with the same index, or in the same state."""
 MOST_NAMES = 5
 """A warning names at most this many groups."""
 
@@ -33,9 +35,20 @@ class RolloutBatch:
         token_mask: (M, L) which token slots count. Turns without any are not the policy's: credit
             passes through them undiscounted.
         components: (N, K) reward components, or None.
-        information_gain: (M,) or None.
+        information_gain: (M,) by how much the turn made the right answer likelier, or None. A
+            rollout's last written turn is its answer, and has none.
+        process_reward: (M,) score of the turn itself, >= 0, or None.
         state_key: (M,) key of the state in which the message was written, or None.
+        success, truncated: (N,) the task's own verdict; whether the rollout was cut, or None.
+        greedy_return: (N,) return of the greedy rollout of the same prompt, or None.
+        drift: (N,) how far the policy has moved, on the prompt's last rollout, since it was written: mean
+            absolute log-ratio of its tokens, NaN at the first visit; or None.
+        entropy: (M, L) entropy of each slot's distribution, or None.
+        log_prob: (M, L) log-probability of each token when it was written, or None.
+        probability_square: (M, L) sum of the squared probabilities of each slot's choices, or None.
+        context: (N, D) features of the rollout as a whole, or None.
         value: (M,) the critic's value of that state, or None.
+        token_value: (M, L) the critic's value before each token, or None.
         final_value: (N,) the critic's value where the rollout was truncated, 0 where it
             terminated, or None.
         max_tokens: largest number of tokens a rollout can have; the divisor of the ``constant``
@@ -52,8 +65,18 @@ class RolloutBatch:
     token_mask: BoolArray
     components: FloatArray | None = None
     information_gain: FloatArray | None = None
+    process_reward: FloatArray | None = None
     state_key: npt.NDArray[Any] | None = None
+    success: BoolArray | None = None
+    truncated: BoolArray | None = None
+    greedy_return: FloatArray | None = None
+    drift: FloatArray | None = None
+    entropy: FloatArray | None = None
+    log_prob: FloatArray | None = None
+    probability_square: FloatArray | None = None
+    context: FloatArray | None = None
     value: FloatArray | None = None
+    token_value: FloatArray | None = None
     final_value: FloatArray | None = None
     max_tokens: int = 1
 
@@ -69,9 +92,19 @@ class RolloutBatch:
         turn_rollout: npt.ArrayLike | None = None,
         turn_reward: npt.ArrayLike | None = None,
         information_gain: npt.ArrayLike | None = None,
+        process_reward: npt.ArrayLike | None = None,
         state_key: npt.ArrayLike | None = None,
+        success: npt.ArrayLike | None = None,
+        truncated: npt.ArrayLike | None = None,
+        greedy_return: npt.ArrayLike | None = None,
+        drift: npt.ArrayLike | None = None,
+        entropy: npt.ArrayLike | None = None,
+        log_prob: npt.ArrayLike | None = None,
+        probability_square: npt.ArrayLike | None = None,
+        context: npt.ArrayLike | None = None,
         token_mask: npt.ArrayLike | None = None,
         value: npt.ArrayLike | None = None,
+        token_value: npt.ArrayLike | None = None,
         final_value: npt.ArrayLike | None = None,
         max_tokens: int = 1,
     ) -> RolloutBatch:
@@ -87,9 +120,14 @@ class RolloutBatch:
             turn_rollout: (M,) row (0 to N - 1) of each turn's rollout; default: one turn each.
             turn_reward: (M,) default: the return at the rollout's last turn.
             information_gain: (M,) gain of each turn.
+            process_reward: (M,) score of each turn, >= 0.
             state_key: (M,) integers or strings.
+            success, truncated: (N,) bool.
+            greedy_return, drift: (N,) numbers.
+            entropy, log_prob, probability_square: (M, L) numbers.
+            context: (N, D) numbers.
             token_mask: (M, L) bool; default: one token per turn.
-            value: (M,) critic values, for schemes with a critic.
+            value, token_value: (M,) and (M, L) critic values, for schemes with a critic.
             final_value: (N,) critic values after truncated rollouts.
             max_tokens: see the class.
 
@@ -114,10 +152,20 @@ class RolloutBatch:
             turn_reward=_last_turn(owner, scored) if turn_reward is None else _column("turn_reward", turn_reward, m),
             token_mask=mask,
             components=None if components is None else _column("components", components, n, ndim=2),
-            information_gain=None if information_gain is None else _column("information_gain", information_gain, m),
+            information_gain=_optional("information_gain", information_gain, m),
+            process_reward=_optional("process_reward", process_reward, m),
             state_key=None if state_key is None else _ids("state_key", state_key, m),
-            value=None if value is None else _column("value", value, m),
-            final_value=None if final_value is None else _column("final_value", final_value, n),
+            success=None if success is None else _bools("success", success, 1, n),
+            truncated=None if truncated is None else _bools("truncated", truncated, 1, n),
+            greedy_return=_optional("greedy_return", greedy_return, n),
+            drift=_optional("drift", drift, n),
+            entropy=_optional("entropy", entropy, m, mask.shape[1]),
+            log_prob=_optional("log_prob", log_prob, m, mask.shape[1]),
+            probability_square=_optional("probability_square", probability_square, m, mask.shape[1]),
+            context=None if context is None else _column("context", context, n, ndim=2),
+            value=_optional("value", value, m),
+            token_value=_optional("token_value", token_value, m, mask.shape[1]),
+            final_value=_optional("final_value", final_value, n),
             max_tokens=int(max_tokens),
         )
         batch.check_returns()
@@ -204,9 +252,58 @@ class RolloutBatch:
         index[order] = np.arange(self.n_turns) - first[self.turn_rollout[order]]
         return index
 
+    @functools.cached_property
+    def written_index(self) -> IntArray:
+        """(M,) position of the turn among those that the policy wrote of its rollout, from 0."""
+        order = np.argsort(self.turn_rollout, kind="stable")
+        before = np.cumsum(self.written[order]) - self.written[order]
+        first = np.cumsum(self.turns_per_rollout) - self.turns_per_rollout
+        start = np.append(before, 0)[first[self.turn_rollout[order]]]
+        index = np.empty(self.n_turns, dtype=np.int64)
+        index[order] = before - start
+        return index
+
+    @functools.cached_property
+    def last_written(self) -> BoolArray:
+        """(M,) whether the turn is the last that the policy wrote of its rollout: the answer."""
+        return np.asarray(self.written & (self.written_index == self.written_turns[self.turn_rollout] - 1))
+
     def level(self, name: str) -> Segments:
         """Return the partition of the rollouts at one of ``LEVELS``."""
         return self._levels[name]
+
+    def turn_level(self, name: str) -> Segments:
+        """Return the partition of the turns at one of ``LEVELS`` or ``TURN_LEVELS``.
+
+        Raises:
+            ValueError: if the batch has no state keys and the level is ``state``.
+        """
+        if name not in self._turn_levels:
+            self._turn_levels[name] = self._partition(name)
+        return self._turn_levels[name]
+
+    @functools.cached_property
+    def _turn_levels(self) -> dict[str, Segments]:
+        return {}
+
+    def _partition(self, name: str) -> Segments:
+        owner = self.turn_rollout
+        if name in LEVELS:
+            level = self.level(name)
+            return Segments(level.ids[owner], level.size)
+        prompt = self.level("prompt").ids[owner]
+        return Segments.by(prompt, self.written_index if name == "turn" else self.column("state_key"))
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return an optional column.
+
+        Raises:
+            ValueError: if the batch does not have it.
+        """
+        values: npt.NDArray[Any] | None = getattr(self, name)
+        if values is None:
+            raise ValueError(f"{name}=None is not allowed with this scheme: give RolloutBatch its column {name!r}.")
+        return values
 
     @functools.cached_property
     def _levels(self) -> dict[str, Segments]:
@@ -243,6 +340,15 @@ def _column(name: str, values: npt.ArrayLike, n: int, ndim: int = 1) -> FloatArr
     array = _floats(name, values)
     if array.ndim != ndim or len(array) != n:
         raise ValueError(f"{name} has shape {array.shape}; it must have {n} rows and {ndim} dimension(s).")
+    return array
+
+
+def _optional(name: str, values: npt.ArrayLike | None, n: int, width: int | None = None) -> FloatArray | None:
+    if values is None:
+        return None
+    array = _column(name, values, n, ndim=1 if width is None else 2)
+    if width is not None and array.shape[1] != width:
+        raise ValueError(f"{name} has shape {array.shape}; it must have the token mask's, {(n, width)}.")
     return array
 
 

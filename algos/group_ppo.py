@@ -27,14 +27,14 @@ from agentic_gym.knobs import check_integer
 from algos.advantages import advantages
 from algos.collector import Trajectories, collect
 from algos.diagnostics import group_metrics, rollout_metrics
+from algos.memory import Memory
 from algos.policies import MessagePolicy
 from algos.progress import TurnProgress
 from algos.rows import Rows, ScalarRows, VectorRows, make_rows
 from algos.sampling import UniformPrompts
 from algos.scheme import SchemeLike, make_scheme
 from algos.surrogates.aggregation import token_weights
-from algos.surrogates.forms import token_losses
-from algos.surrogates.loss import loss_metrics
+from algos.surrogates.loss import loss_metrics, token_losses
 from algos.threads import limit_threads
 from algos.update import UpdateTensors
 
@@ -58,6 +58,8 @@ class GroupPPO(BaseAlgorithm):
         ent_coef: weight of an entropy bonus, >= 0.
         vf_coef: weight of the critic's squared error, for schemes with a critic.
         staleness: rollouts are written by the policy of this many updates ago.
+        reference_interval: every how many updates the reference policy of a KL penalty is replaced
+            by the current one; None keeps the policy with which learning began.
         diagnostics_interval: every how many updates the gradient share of each environment is
             computed (it costs one backward pass per environment); 0 never.
         n_threads: threads of torch and of NumPy's linear algebra while learning; None leaves them
@@ -91,6 +93,7 @@ class GroupPPO(BaseAlgorithm):
         ent_coef: float = 0.0,
         vf_coef: float = 0.5,
         staleness: int = 0,
+        reference_interval: int | None = None,
         diagnostics_interval: int = 10,
         n_threads: int | None = 1,
         env_kwargs: Mapping[str, Any] | None = None,
@@ -111,8 +114,6 @@ class GroupPPO(BaseAlgorithm):
             device="cpu", support_multi_env=True, seed=seed,
         )  # fmt: skip
         self.scheme = make_scheme(scheme)
-        if self.scheme.kl != "none":
-            raise ValueError(f"kl={self.scheme.kl!r} is not supported by GroupPPO yet: it has no reference policy.")
         self.n_prompts = check_integer("n_prompts", n_prompts, 1, 2**20)
         self.group_size = check_integer("group_size", group_size, 1, 2**20)
         self.n_epochs = check_integer("n_epochs", n_epochs, 1, 10_000)
@@ -121,12 +122,17 @@ class GroupPPO(BaseAlgorithm):
         self.ent_coef = _non_negative("ent_coef", ent_coef)
         self.vf_coef = _non_negative("vf_coef", vf_coef)
         self.staleness = check_integer("staleness", staleness, 0, 1000)
+        if reference_interval is not None:
+            check_integer("reference_interval", reference_interval, 1, 10**9)
+        self.reference_interval = reference_interval
         self.diagnostics_interval = check_integer("diagnostics_interval", diagnostics_interval, 0, 10**9)
         self.n_threads = None if n_threads is None else check_integer("n_threads", n_threads, 1, 1024)
         self._check_groups()
         self._rows: Rows | None = None
         self._random = np.random.default_rng(seed)
         self._prompts: UniformPrompts | None = None
+        self._memory = Memory()
+        self._reference: npt.NDArray[np.float32] | None = None
         self._past: deque[npt.NDArray[np.float32]] = deque(maxlen=self.staleness + 1)
         self._had_signal = False
         self._skipped_steps = 0
@@ -302,16 +308,18 @@ class GroupPPO(BaseAlgorithm):
     def train(self, data: Trajectories) -> None:
         """Take ``n_epochs * n_minibatches`` optimiser steps on the scheme's loss."""
         self._update_learning_rate(self.policy.optimizer)
-        credit = advantages(self.scheme, data.batch)
+        credit = advantages(self.scheme, data.batch, self._memory)
         self._watch_signal(credit)
         self._record(group_metrics(data, credit, self.rows.environment_names))
-        tensors = UpdateTensors.build(self.policy, self.scheme, data, credit, token_weights(self.scheme, data.batch))
+        weights = token_weights(self.scheme, data.batch)
+        tensors = UpdateTensors.build(self.policy, self.scheme, data, credit, weights, **self._other_policies(data))
         if self.diagnostics_interval and self._n_updates % self.diagnostics_interval == 0:
             self._record(self._gradient_shares(tensors, data))
         metrics: list[dict[str, float]] = []
         losses = []
         # Without any signal Adam's momentum would still move the weights.
-        silent = not np.any(credit) and self.ent_coef == 0 and not self.scheme.needs_critic
+        pulled = self.ent_coef > 0 or self.scheme.needs_critic or self.scheme.kl != "none"
+        silent = not np.any(credit) and not pulled
         for epoch in range(0 if silent else self.n_epochs):
             shuffled = tensors.shuffled(self._random)
             for minibatch in shuffled.minibatches(self.n_minibatches):
@@ -320,6 +328,9 @@ class GroupPPO(BaseAlgorithm):
                 losses.append(loss.detach())
                 if epoch == self.n_epochs - 1:
                     metrics.append(self._metrics(minibatch, log_prob))
+        for chosen in self.scheme.parts:
+            if chosen.after_update is not None:
+                chosen.after_update(self.scheme, data.batch, self._memory, **self.scheme.options_of(chosen))
         self._n_updates += 1
         for name in metrics[0] if metrics else ():
             self.logger.record(f"train/{name}", float(np.mean([m[name] for m in metrics])))
@@ -327,10 +338,33 @@ class GroupPPO(BaseAlgorithm):
         self.logger.record("train/skipped_steps", self._skipped_steps)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
+    def _other_policies(self, data: Trajectories) -> dict[str, torch.Tensor]:
+        """Score the tokens with the reference policy and with the present one, where the scheme asks."""
+        flat = self.policy.flat_parameters.numpy()
+        result = {}
+        if self.scheme.correction != "none":
+            result["old_log_prob"] = self._score(data)
+        if self.scheme.kl != "none":
+            interval = self.reference_interval
+            if self._reference is None or (interval and self._n_updates % interval == 0):
+                self._reference = flat.copy()
+            current = flat.copy()
+            flat[:] = self._reference
+            result["reference_log_prob"] = self._score(data)
+            flat[:] = current
+        return result
+
+    def _score(self, data: Trajectories) -> torch.Tensor:
+        """Return the log-probabilities (M, L) of what was written, under the policy in place."""
+        with torch.no_grad():
+            return self.policy.log_probs(
+                self.policy.slots(data.features, data.state, data.previous, data.position)
+            )
+
     def _loss(self, part: UpdateTensors) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a minibatch's loss, times the number of minibatches, and its log-probabilities."""
         log_prob = self.policy.log_probs(part.slots)
-        losses, _ = token_losses(self.scheme, log_prob, part.old_log_prob, part.advantage)
+        losses = token_losses(self.scheme, part.tokens(log_prob))
         loss = (part.weights * losses).sum() * self.n_minibatches
         if self.ent_coef:
             loss = loss - self.ent_coef * (part.weights * self.policy.entropies(part.slots)).sum() * self.n_minibatches
@@ -342,9 +376,7 @@ class GroupPPO(BaseAlgorithm):
 
     def _metrics(self, part: UpdateTensors, log_prob: torch.Tensor) -> dict[str, float]:
         """Ratio statistics of the tokens of a minibatch that are in the loss."""
-        kept = part.weights > 0
-        log_ratio = (log_prob.detach() - part.old_log_prob)[kept]
-        return loss_metrics(self.scheme, log_ratio.exp(), log_ratio, part.advantage.expand_as(kept)[kept])
+        return loss_metrics(self.scheme, part.tokens(log_prob.detach()))
 
     def _step(self, loss: torch.Tensor) -> None:
         """One optimiser step; a gradient that is not finite is skipped and counted."""

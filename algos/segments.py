@@ -6,6 +6,7 @@ two passes, so that a large common offset costs no precision. Rows of weight 0 m
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,19 @@ class Segments:
             dense, size = dense * len(values) + inverse, size * len(values)
         values, ids = np.unique(dense, return_inverse=True)
         return cls(ids.astype(np.int64), len(values))
+
+    def matrices(self, counted: BoolArray) -> Iterator[tuple[IntArray, IntArray]]:
+        """Yield, for every number s of counted rows that occurs, (segments (g,), their rows (g, s)).
+
+        Rows are in order of appearance. One pass per distinct size, none per row.
+        """
+        rows = np.flatnonzero(counted)
+        rows = rows[np.argsort(self.ids[rows], kind="stable")]
+        count = np.bincount(self.ids[rows], minlength=self.size)
+        first = np.cumsum(count) - count
+        for size in np.unique(count[count > 0]):
+            segments = np.flatnonzero(count == size)
+            yield segments, rows[first[segments][:, None] + np.arange(size)]
 
     def sum(self, values: FloatArray) -> FloatArray:
         """Sum per segment, (size,)."""

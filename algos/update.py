@@ -15,7 +15,8 @@ from algos.collector import Trajectories
 from algos.policies import MessagePolicy, Slots
 from algos.scheme import Scheme
 from algos.segments import FloatArray
-from algos.surrogates.loss import as_float32
+from algos.surrogates.loss import as_float32, prepared_columns
+from algos.surrogates.tokens import Tokens
 
 
 @dataclass(frozen=True)
@@ -24,23 +25,27 @@ class UpdateTensors:
 
     Attributes:
         slots: what the policy needs to score the tokens.
-        old_log_prob: (m, L) log-probabilities of the policy that wrote them.
+        old_log_prob: (m, L) log-probabilities of the policy that the ratio is taken to.
+        mask: (m, L) bool, the tokens in the loss.
         advantage: (m, 1) or (m, L).
         weights: (m, L) weight of each token in the loss of the whole update.
         value_target: (m,) for the critic, or None.
         value_weights: (m,) weight of each turn in the critic's loss of the whole update, or None.
         rollout: (m,) owner of each turn, ascending after ``shuffled``.
         n_rollouts: number of rollouts in the whole update.
+        columns: what losses ask for besides: (m, 1) or (m, L) each.
     """
 
     slots: Slots
     old_log_prob: torch.Tensor
+    mask: torch.Tensor
     advantage: torch.Tensor
     weights: torch.Tensor
     value_target: torch.Tensor | None
     value_weights: torch.Tensor | None
     rollout: torch.Tensor
     n_rollouts: int
+    columns: dict[str, torch.Tensor]
 
     @classmethod
     def build(
@@ -50,6 +55,7 @@ class UpdateTensors:
         data: Trajectories,
         credit: FloatArray,
         weights: FloatArray,
+        **columns: torch.Tensor,
     ) -> UpdateTensors:
         """Make the tensors of an update.
 
@@ -59,6 +65,8 @@ class UpdateTensors:
             data: the rollouts.
             credit: (M,) advantages, or (M, L).
             weights: (M, L) from ``token_weights``.
+            **columns: (M, L) ``old_log_prob`` if it is not that of the policy that wrote the tokens,
+                ``reference_log_prob``.
         """
         target = value_weights = None
         if scheme.needs_critic:
@@ -66,16 +74,29 @@ class UpdateTensors:
             target = as_float32(generalised_advantage(scheme, data.batch) + data.batch.value)
             counted = data.batch.counted[data.batch.turn_rollout]
             value_weights = as_float32(counted / max(counted.sum(), 1))
+        behaviour = torch.from_numpy(data.log_prob)
+        if "old_log_prob" in columns:
+            columns["behaviour_log_prob"] = behaviour
         return cls(
             slots=policy.slots(data.features, data.state, data.previous, data.position),
-            old_log_prob=torch.from_numpy(data.log_prob),
+            old_log_prob=columns.pop("old_log_prob", behaviour),
+            mask=torch.from_numpy(weights > 0),
             advantage=as_float32(credit.reshape(len(credit), -1)),
             weights=as_float32(weights),
             value_target=target,
             value_weights=value_weights,
             rollout=torch.from_numpy(data.batch.turn_rollout),
             n_rollouts=len(data.batch),
+            columns={**columns, **prepared_columns(scheme, data.batch, credit)},
         )
+
+    def tokens(self, log_prob: torch.Tensor) -> Tokens:
+        """Return what losses see, for current log-probabilities (m, L)."""
+        columns = dict(self.columns)
+        return Tokens(
+            log_prob, self.old_log_prob, self.advantage, self.mask, self.rollout, self.n_rollouts,
+            columns.pop("behaviour_log_prob", None), columns.pop("reference_log_prob", None), columns,
+        )  # fmt: skip
 
     def take(self, turns: torch.Tensor) -> UpdateTensors:
         """Keep the given turns, in that order."""
@@ -86,12 +107,14 @@ class UpdateTensors:
         return UpdateTensors(
             slots=Slots(*(choose(tensor) for tensor in self.slots)),
             old_log_prob=choose(self.old_log_prob),
+            mask=choose(self.mask),
             advantage=choose(self.advantage),
             weights=choose(self.weights),
             value_target=None if target is None else choose(target),
             value_weights=None if value_weights is None else choose(value_weights),
             rollout=choose(self.rollout),
             n_rollouts=self.n_rollouts,
+            columns={name: choose(column) for name, column in self.columns.items()},
         )
 
     def shuffled(self, random: np.random.Generator) -> UpdateTensors:

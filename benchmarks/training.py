@@ -16,12 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 
 import agentic_gym
 import algos
 from agentic_gym.mixture import preset
+from agentic_gym.truth import measure
 from algos import GroupPPO
 from algos.collector import Trajectories, collect
 from algos.rows import VectorRows, make_rows
@@ -114,7 +116,8 @@ def reference_scores(env_id: str, env_kwargs: Mapping[str, Any]) -> tuple[agenti
 
 @functools.cache
 def _truths(env_id: str, knobs: str) -> tuple[agentic_gym.Truth, ...]:
-    return agentic_gym.truth(env_id, **json.loads(knobs))
+    # Measured throughout, as when the stored results were made.
+    return measure({**gymnasium.spec(env_id).kwargs, **json.loads(knobs)}, closed_forms=False)
 
 
 def dynamics(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,17 @@
 """Credit: from rewards to one advantage per turn, in NumPy float64."""
 
+from algos.advantages import (  # noqa: F401  they register their parts
+    baselines,
+    conductor,
+    gae,
+    graph,
+    outcome,
+    scales,
+    several_rewards,
+    trackers,
+    turns,
+    weights,
+)
 from algos.advantages.pipeline import advantages
 
 __all__ = ["advantages"]

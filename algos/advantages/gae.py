@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
+from algos.advantages.outcome import backwards
 from algos.batch import RolloutBatch
+from algos.memory import Memory
+from algos.parts import part
 from algos.scheme import Scheme
 from algos.segments import FloatArray
+
+
+@part(
+    "signal", "gae", source="arXiv 1506.02438; textbook", uses=["gamma", "gae_lambda"], needs=["value"],
+    tags=["per_turn"],
+)  # fmt: skip
+def gae(scheme: Scheme, batch: RolloutBatch, memory: Memory) -> FloatArray:
+    """Credit with a critic, (M,)."""
+    return generalised_advantage(scheme, batch)
 
 
 def generalised_advantage(scheme: Scheme, batch: RolloutBatch) -> FloatArray:
@@ -23,11 +33,9 @@ def generalised_advantage(scheme: Scheme, batch: RolloutBatch) -> FloatArray:
     Raises:
         ValueError: if the batch has no critic values, or they are not finite.
     """
-    if batch.value is None:
-        raise ValueError("value=None is not allowed with signal='gae': give the critic's value of every turn, (M,).")
     n, owner = len(batch), batch.turn_rollout
     counted = batch.counted[owner]
-    reward, value = np.where(counted, batch.turn_reward, 0.0), np.where(counted, batch.value, 0.0)
+    reward, value = np.where(counted, batch.turn_reward, 0.0), np.where(counted, batch.column("value"), 0.0)
     last_value = np.zeros(n) if batch.final_value is None else batch.final_value
     following = np.where(batch.counted, last_value, 0.0)
     if not (np.isfinite(value).all() and np.isfinite(following).all()):
@@ -35,11 +43,7 @@ def generalised_advantage(scheme: Scheme, batch: RolloutBatch) -> FloatArray:
     trace, passed = np.zeros(n), np.zeros(n)
     advantage = np.zeros(batch.n_turns)
     # All rollouts step backwards together: one pass per turn index, none per row.
-    remaining = batch.turns_per_rollout[owner] - batch.turn_index
-    order = np.argsort(remaining, kind="stable")
-    bounds = np.searchsorted(remaining[order], np.arange(1, remaining.max(initial=0) + 2))
-    for start, stop in itertools.pairwise(bounds):
-        every = order[start:stop]
+    for every in backwards(batch):
         passed[owner[every]] += reward[every]
         turns = every[batch.written[every]]
         rollouts = owner[turns]

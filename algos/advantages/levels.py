@@ -4,41 +4,46 @@ from __future__ import annotations
 
 import numpy as np
 
+from algos import parts
+from algos.advantages.scales import with_eps
+from algos.advantages.table import Table
 from algos.scheme import Scheme
-from algos.segments import BoolArray, FloatArray, Segments, divide
+from algos.segments import FloatArray, Segments, divide
 
 
-def subtract_baseline(scheme: Scheme, signal: FloatArray, groups: Segments, counted: BoolArray) -> FloatArray:
-    """Subtract the group's mean, or the mean of the other members, from each row (n,).
+def compare(scheme: Scheme, signal: FloatArray, table: Table) -> FloatArray:
+    """Subtract the scheme's baseline from each row (n,) and divide by its scale.
 
-    Leave-one-out equals G / (G - 1) times the deviation from the mean (arXiv 2402.14740). Groups
-    without spread give exact zeros. With ``singleton="raw"`` a group of one keeps its signal, as
-    verl's ``grpo`` and ``rloo`` do.
+    Rows that are not counted get 0. With ``singleton="raw"`` a group of one keeps its signal,
+    neither centred nor divided by a prompt scale, as verl's ``grpo`` and ``rloo`` do.
     """
-    weights = counted.astype(np.float64)
-    size = groups.sum(weights)
-    centred = signal - groups.mean(signal, weights)[groups.ids]
-    if scheme.baseline_kind == "leave_one_out":
-        centred = centred * divide(size, size - 1.0)[groups.ids]
-    centred[groups.constant(signal, counted)[groups.ids]] = 0.0
+    advantage = np.where(table.counted, signal, 0.0)
+    if scheme.baseline != "none":
+        advantage = subtract_baseline(scheme, signal, table)
+    if scheme.scale != "none":
+        advantage = divide_by_scale(scheme, advantage, signal, table)
+    return advantage
+
+
+def subtract_baseline(scheme: Scheme, signal: FloatArray, table: Table) -> FloatArray:
+    """Return the signal (n,) less its baseline; exact zeros in groups without spread."""
+    groups, counted = table.level(scheme.baseline), table.counted
+    centred = scheme.run("baseline_kind", signal, groups, table)
+    if "own_range" in parts.find("baseline_kind", scheme.baseline_kind).tags:
+        centred[groups.constant(signal, counted)[groups.ids]] = 0.0
     if scheme.baseline == "prompt" and scheme.singleton == "raw":
-        alone = size[groups.ids] == 1
+        alone = table.among(groups, counted) == 1
         centred[alone] = signal[alone]
     return np.where(counted, centred, 0.0)
 
 
-def divide_by_spread(
-    scheme: Scheme, advantage: FloatArray, signal: FloatArray, groups: Segments, counted: BoolArray
-) -> FloatArray:
-    """Divide rows (n,) by the spread of ``signal`` in their group; 0 where there is no spread.
-
-    A group of one that kept its raw signal (``singleton="raw"``) is not divided by a prompt scale.
-    """
-    weights = counted.astype(np.float64)
-    spread = groups.spread(signal, weights, scheme.ddof)[groups.ids]
-    scaled = np.where(spread > 0, advantage / with_eps(scheme, spread), 0.0)
+def divide_by_scale(scheme: Scheme, advantage: FloatArray, signal: FloatArray, table: Table) -> FloatArray:
+    """Divide rows (n,) by their group's scale; 0 where there is none."""
+    groups = table.level(scheme.scale)
+    divisor = scheme.run("scale_kind", advantage, signal, groups, table)
+    scaled = divide(advantage, divisor)
     if scheme.scale == "prompt" and scheme.singleton == "raw":
-        alone = groups.sum(weights)[groups.ids] == 1
+        alone = table.among(groups, table.counted) == 1
         scaled[alone] = advantage[alone]
     return scaled
 
@@ -50,13 +55,6 @@ def whiten(scheme: Scheme, advantage: FloatArray, groups: Segments, weights: Flo
     of squares is divided by the number of tokens less ``ddof``, as if every token were a row
     (verl's ``masked_whiten``; AgentRL, arXiv 2510.04206).
     """
-    mean = groups.mean(advantage, weights)[groups.ids]
-    spread = groups.spread(advantage, weights, scheme.ddof)[groups.ids]
-    result = np.where(spread > 0, (advantage - mean) / with_eps(scheme, spread), 0.0)
-    return np.where(weights > 0, result, 0.0)
-
-
-def with_eps(scheme: Scheme, spread: FloatArray) -> FloatArray:
-    """Add eps in the scheme's place; 1 where the result would be 0."""
-    total = spread + scheme.eps if scheme.eps_placement == "outside" else np.sqrt(spread**2 + scheme.eps)
-    return np.where(total > 0, total, 1.0)
+    centred = advantage - groups.mean(advantage, weights)[groups.ids]
+    divisor = with_eps(scheme, groups.spread(advantage, weights, scheme.ddof))[groups.ids]
+    return np.where(weights > 0, divide(centred, divisor), 0.0)

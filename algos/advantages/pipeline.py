@@ -1,17 +1,19 @@
-"""From a scheme and a batch to advantages: signal, baseline, scale, whitening."""
+"""From a scheme and a batch to advantages: signal (with baseline and scale), weights, whitening."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from algos.advantages.gae import generalised_advantage
-from algos.advantages.levels import divide_by_spread, subtract_baseline, whiten
+from algos import parts
+from algos.advantages.levels import whiten
+from algos.advantages.table import Table
 from algos.batch import RolloutBatch
+from algos.memory import Memory
 from algos.scheme import Scheme, SchemeLike, make_scheme
 from algos.segments import FloatArray, Segments, divide
 
 
-def advantages(scheme: SchemeLike, batch: RolloutBatch) -> FloatArray:
+def advantages(scheme: SchemeLike, batch: RolloutBatch, memory: Memory | None = None) -> FloatArray:
     """Compute the advantage of every turn.
 
     Rollouts that are invalid or could not be scored leave no trace: they enter no statistic and
@@ -20,44 +22,51 @@ def advantages(scheme: SchemeLike, batch: RolloutBatch) -> FloatArray:
     Args:
         scheme: a recipe name, a ``Scheme``, or a recipe with overrides, see ``make_scheme``.
         batch: the rollouts.
+        memory: what the scheme remembers of earlier updates; without one it remembers nothing.
 
     Returns:
-        float64 array (M,), shared by all tokens of a turn.
+        float64 array (M,), shared by all tokens of a turn; (M, L) for schemes that credit tokens.
 
     Raises:
         ValueError: if the scheme needs a column that the batch does not have.
     """
     chosen = make_scheme(scheme)
-    if chosen.signal == "gae":
-        return _turn_level(chosen, batch)
-    return _rollout_level(chosen, batch)[batch.turn_rollout]
+    memory = Memory() if memory is None else memory
+    credit = chosen.run("signal", batch, memory)
+    per_turn = _is_per_turn("signal", chosen.signal)
+    if not per_turn and _is_per_turn("weights", chosen.weights):
+        credit, per_turn = credit[batch.turn_rollout], True
+    credit = chosen.run("weights", credit, Table(batch, memory, per_turn))
+    if chosen.whitening != "none":
+        credit = _whitened(chosen, credit, batch, per_turn)
+    return credit if per_turn else credit[batch.turn_rollout]
 
 
-def _rollout_level(scheme: Scheme, batch: RolloutBatch) -> FloatArray:
-    """One advantage per rollout, (N,)."""
-    counted = batch.counted
-    advantage = batch.outcome
-    if scheme.baseline != "none":
-        advantage = subtract_baseline(scheme, advantage, batch.level(scheme.baseline), counted)
-    if scheme.scale != "none":
-        spread_of = batch.outcome if scheme.scale_kind == "std" else advantage
-        advantage = divide_by_spread(scheme, advantage, spread_of, batch.level(scheme.scale), counted)
-    if scheme.whitening != "none":
-        turns, tokens = batch.written_turns, batch.tokens_per_rollout
+def _is_per_turn(axis: str, name: str) -> bool:
+    """Whether a part returns (M,) or (M, L) instead of (N,)."""
+    return "per_turn" in parts.find(axis, name).tags
+
+
+def _whitened(scheme: Scheme, credit: FloatArray, batch: RolloutBatch, per_turn: bool) -> FloatArray:
+    """Whiten rollouts (N,), turns (M,) or tokens (M, L); ``whitening_weight`` says what counts once."""
+    turns, tokens = batch.written_turns, batch.tokens_per_rollout
+    kind, level = scheme.whitening_weight, batch.level(scheme.whitening)
+    if not per_turn:
         counts = {"rollout": (turns > 0).astype(np.float64), "turn": turns, "token": tokens}
-        weights = counts[scheme.whitening_weight] * counted
-        advantage = whiten(scheme, advantage, batch.level(scheme.whitening), weights)
-    return advantage
-
-
-def _turn_level(scheme: Scheme, batch: RolloutBatch) -> FloatArray:
-    """One advantage per turn, (M,)."""
+        return whiten(scheme, credit, level, counts[kind] * batch.counted)
     owner = batch.turn_rollout
-    advantage = generalised_advantage(scheme, batch)
-    if scheme.whitening == "none":
-        return advantage
-    written, tokens = batch.written.astype(np.float64), batch.tokens_per_turn.astype(np.float64)
-    counts = {"rollout": divide(written, batch.written_turns[owner]), "turn": written, "token": tokens}
-    weights = counts[scheme.whitening_weight] * batch.counted[owner]
-    level = batch.level(scheme.whitening)
-    return whiten(scheme, advantage, Segments(level.ids[owner], level.size), weights)
+    mask = batch.token_mask if credit.ndim == 2 else batch.written
+    # What one row shares its rollout's or its turn's weight with.
+    shares = {
+        "rollout": tokens[owner] if credit.ndim == 2 else turns[owner],
+        "turn": batch.tokens_per_turn if credit.ndim == 2 else np.ones(len(owner)),
+        "token": np.ones(len(owner)),
+    }
+    weights = divide(batch.counted[owner].astype(np.float64), shares[kind])
+    if credit.ndim == 2:
+        ids = np.repeat(level.ids[owner], credit.shape[1])
+        flat = whiten(scheme, credit.ravel(), Segments(ids, level.size), (mask * weights[:, None]).ravel())
+        return flat.reshape(credit.shape)
+    if kind == "token":
+        weights = weights * batch.tokens_per_turn
+    return whiten(scheme, credit, Segments(level.ids[owner], level.size), mask * weights)

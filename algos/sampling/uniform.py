@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from algos.parts import part
+
 LARGEST_EPOCH = 2**20
 
 
+@part("sampling", "uniform", source="-")
 class UniformPrompts:
     """Draws prompts without replacement, epoch after epoch.
 

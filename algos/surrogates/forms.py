@@ -1,56 +1,55 @@
-"""Surrogate losses per token: functions of log-probabilities and advantages."""
+"""Surrogates: the loss of every token.
+
+Every function takes (scheme, tokens, log_ratio) and returns losses (m, L), to be minimised.
+"""
 
 from __future__ import annotations
 
 import torch
 
+from algos.parts import part
 from algos.scheme import Scheme
-from algos.surrogates.kl import kl_penalty
+from algos.surrogates.bounds import Bound
+from algos.surrogates.tokens import Tokens
 
-MAX_LOG_RATIO = 20.0
-"""Log-ratios are cut here so that exp cannot overflow (as verl does)."""
-
-
-def token_losses(
-    scheme: Scheme,
-    log_prob: torch.Tensor,
-    old_log_prob: torch.Tensor,
-    advantage: torch.Tensor,
-    reference_log_prob: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the loss of every token, to be minimised, and the ratio, both of ``log_prob``'s shape.
-
-    Args:
-        scheme: which surrogate and which bounds.
-        log_prob: current log-probabilities, with gradient.
-        old_log_prob: those of the policy that wrote the tokens.
-        advantage: broadcastable to ``log_prob``.
-        reference_log_prob: those of the reference policy, for schemes with a KL penalty only.
-
-    Raises:
-        ValueError: if the reference is missing, or given for a scheme without a KL penalty.
-    """
-    if (reference_log_prob is None) != (scheme.kl == "none"):
-        given = "not given" if reference_log_prob is None else "given"
-        raise ValueError(f"reference_log_prob is {given}, but kl={scheme.kl!r}: it is for a KL penalty only.")
-    ratio = (log_prob - old_log_prob).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-    if scheme.surrogate == "reinforce":
-        losses = -advantage * log_prob
-    else:
-        losses = ppo_clip(ratio, advantage, scheme.clip_low, scheme.clip_high, scheme.dual_clip)
-    if reference_log_prob is not None:
-        losses = losses + scheme.kl_coef * kl_penalty(scheme.kl, log_prob, reference_log_prob)
-    return losses, ratio
+CLIPPED = ("ratio", "bounds")
 
 
-def ppo_clip(ratio: torch.Tensor, advantage: torch.Tensor, low: float, high: float, dual: float | None) -> torch.Tensor:
-    """PPO's clipped loss (arXiv 1707.06347) with separate bounds (DAPO, arXiv 2503.14476).
+@part("surrogate", "ppo_clip", source="PPO, arXiv 1707.06347; SEEN-CODE", uses=[*CLIPPED, "dual_clip"])
+def ppo_clip(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor) -> torch.Tensor:
+    """PPO's clipped loss, with the scheme's bounds and dual clip."""
+    ratio = log_ratio.exp()
+    low, high = scheme.run("bounds", tokens, ratio)
+    return clipped(ratio, tokens.advantage, low, high, scheme.dual_clip)
+
+
+def clipped(
+    ratio: torch.Tensor, advantage: torch.Tensor, low: Bound, high: Bound, dual: float | None = None
+) -> torch.Tensor:
+    """Return max(-ratio A, -clip(ratio, low, high) A).
 
     With ``dual`` the loss for negative advantages is at most ``-dual * advantage`` (Dual-clip PPO,
     arXiv 1912.09729).
     """
     cost = -advantage
-    loss = torch.maximum(cost * ratio, cost * ratio.clamp(1.0 - low, 1.0 + high))
+    loss = torch.maximum(cost * ratio, cost * clamp(ratio, low, high))
     if dual is not None:
         loss = torch.where(advantage < 0, torch.minimum(loss, -dual * advantage), loss)
     return loss
+
+
+def clamp(ratio: torch.Tensor, low: Bound, high: Bound) -> torch.Tensor:
+    """Clip with bounds that are numbers or tensors, each its own."""
+    if isinstance(low, torch.Tensor) or isinstance(high, torch.Tensor):
+        return torch.minimum(torch.maximum(ratio, _tensor(low, ratio)), _tensor(high, ratio))
+    return ratio.clamp(low, high)
+
+
+def _tensor(bound: Bound, like: torch.Tensor) -> torch.Tensor:
+    return bound if isinstance(bound, torch.Tensor) else like.new_tensor(bound)
+
+
+@part("surrogate", "reinforce", source="Williams 1992; textbook")
+def reinforce(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor) -> torch.Tensor:
+    """-A log p: no ratio, no clip."""
+    return -tokens.advantage * tokens.log_prob

@@ -1,8 +1,7 @@
-"""The policy loss of a whole batch, usable without the trainer."""
+"""The policy loss: of a minibatch inside the trainer, and of a whole batch without it."""
 
 from __future__ import annotations
 
-import math
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +10,29 @@ import torch
 from algos.batch import RolloutBatch
 from algos.scheme import Scheme, SchemeLike, make_scheme
 from algos.surrogates.aggregation import effective_mask, token_weights
-from algos.surrogates.forms import MAX_LOG_RATIO, token_losses
-from algos.surrogates.kl import kl_penalty
+from algos.surrogates.ratios import MAX_LOG_RATIO
+from algos.surrogates.tokens import Tokens
+
+
+def token_losses(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
+    """Return the loss of every token, (m, L), to be minimised."""
+    log_ratio = scheme.run("ratio", tokens)
+    losses: torch.Tensor = scheme.run("surrogate", tokens, log_ratio)
+    for factor in (scheme.run("token_filter", tokens, log_ratio), scheme.run("correction", tokens)):
+        if factor is not None:
+            losses = losses * factor
+    penalty = scheme.run("kl", tokens)
+    return losses if penalty is None else losses + scheme.kl_coef * penalty
+
+
+def prepared_columns(scheme: Scheme, batch: RolloutBatch, advantages: npt.NDArray[np.float64]) -> dict[str, torch.Tensor]:
+    """Return what the scheme's parts prepare for a whole update, name -> (M, 1) or (M, L) float32."""
+    columns: dict[str, torch.Tensor] = {}
+    for chosen in scheme.parts:
+        if chosen.prepare is not None:
+            for name, values in chosen.prepare(scheme, batch, advantages, **scheme.options_of(chosen)).items():
+                columns[name] = as_float32(values.reshape(len(values), -1))
+    return columns
 
 
 def policy_loss(
@@ -22,6 +42,7 @@ def policy_loss(
     advantages: npt.ArrayLike | torch.Tensor,
     batch: RolloutBatch,
     reference_log_prob: torch.Tensor | None = None,
+    behaviour_log_prob: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """Compute the loss to minimise.
 
@@ -30,10 +51,13 @@ def policy_loss(
     Args:
         scheme: a recipe name, a ``Scheme``, or a recipe with overrides.
         log_prob: (M, L) current log-probabilities of the tokens, with gradient.
-        old_log_prob: (M, L) those of the policy that wrote them.
+        old_log_prob: (M, L) those of the policy that the ratio is taken to: the one that wrote the
+            tokens, unless ``behaviour_log_prob`` says otherwise.
         advantages: (M,) per turn, or (M, L) per token.
         batch: the rollouts; its token mask and valid rollouts decide what is in the loss.
         reference_log_prob: (M, L) those of the reference policy, for schemes with a KL penalty.
+        behaviour_log_prob: (M, L) those of the policy that wrote the tokens, for schemes with a
+            correction.
 
     Returns:
         A scalar tensor and the metrics ``clip_fraction_low``, ``clip_fraction_high``,
@@ -46,35 +70,60 @@ def policy_loss(
             or the reference is missing or not wanted.
     """
     chosen = make_scheme(scheme)
+    if (reference_log_prob is None) != (chosen.kl == "none"):
+        given = "not given" if reference_log_prob is None else "given"
+        raise ValueError(f"reference_log_prob is {given}, but kl={chosen.kl!r}: it is for a KL penalty only.")
+    if (behaviour_log_prob is None) != (chosen.correction == "none"):
+        given = "not given" if behaviour_log_prob is None else "given"
+        raise ValueError(f"behaviour_log_prob is {given}, but correction={chosen.correction!r}.")
     shape = batch.token_mask.shape
-    tensors = {"log_prob": log_prob, "old_log_prob": old_log_prob.detach()}
-    if reference_log_prob is not None:
-        tensors["reference_log_prob"] = reference_log_prob.detach()
-    for name, tensor in tensors.items():
-        if tuple(tensor.shape) != shape:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; it must have the token mask's, {shape}.")
+    mask = torch.as_tensor(effective_mask(chosen, batch), device=log_prob.device)
     # Half precision is too coarse for weights such as 1 / number of tokens.
     precision = torch.promote_types(log_prob.dtype, torch.float32)
-    credit = torch.as_tensor(advantages, dtype=precision, device=log_prob.device).detach()
+    tensors = {
+        "log_prob": log_prob,
+        "old_log_prob": old_log_prob.detach(),
+        "reference_log_prob": None if reference_log_prob is None else reference_log_prob.detach(),
+        "behaviour_log_prob": None if behaviour_log_prob is None else behaviour_log_prob.detach(),
+        "advantages": _credit(advantages, shape, precision, log_prob.device),
+    }
+    kept = {name: _kept(name, t, shape, mask, precision) for name, t in tensors.items() if t is not None}
+    credit = kept.pop("advantages")
+    values = credit.double().cpu().numpy()
+    prepared = prepared_columns(chosen, batch, values[:, 0] if np.ndim(advantages) == 1 else values)
+    tokens = Tokens(
+        **kept,
+        advantage=credit,
+        mask=mask,
+        rollout=torch.as_tensor(batch.turn_rollout, device=log_prob.device),
+        n_rollouts=len(batch),
+        columns={name: column.to(credit) for name, column in prepared.items()},
+    )
+    losses = token_losses(chosen, tokens)
+    weights = torch.as_tensor(token_weights(chosen, batch), dtype=precision, device=log_prob.device)
+    # Selecting before summing: padding must not even change the rounding.
+    return (weights[mask] * losses.expand_as(mask)[mask]).sum(), loss_metrics(chosen, tokens)
+
+
+def _credit(
+    advantages: npt.ArrayLike | torch.Tensor, shape: tuple[int, ...], precision: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    credit = torch.as_tensor(advantages, dtype=precision, device=device).detach()
     credit = credit[:, None] if credit.ndim == 1 else credit
     if credit.ndim != 2 or credit.shape[0] != shape[0] or credit.shape[1] not in (1, shape[1]):
         raise ValueError(f"advantages have shape {tuple(credit.shape)}; they must be {shape[:1]} or {shape}.")
-    tensors["advantages"] = credit.expand(*shape)
-    mask = torch.as_tensor(effective_mask(chosen, batch), device=log_prob.device)
-    # Selecting, not multiplying: what is masked may hold anything.
-    kept = {name: tensor[mask].to(precision) for name, tensor in tensors.items()}
-    for name, values in kept.items():
-        if not torch.isfinite(values).all():
-            raise ValueError(f"{name} has values that are not finite among the tokens in the loss.")
-    new, old, reference = kept["log_prob"], kept["old_log_prob"], kept.get("reference_log_prob")
-    losses, ratio = token_losses(chosen, new, old, kept["advantages"], reference)
-    weights = torch.as_tensor(token_weights(chosen, batch), dtype=precision, device=log_prob.device)
-    loss = (weights[mask] * losses).sum()
-    metrics = loss_metrics(chosen, ratio.detach(), new.detach() - old, kept["advantages"])
-    if reference is not None:
-        penalty = kl_penalty(chosen.kl, new.detach(), reference)
-        metrics["kl"] = float(penalty.mean()) if penalty.numel() else 0.0
-    return loss, metrics
+    return credit.expand(*shape)
+
+
+def _kept(
+    name: str, tensor: torch.Tensor, shape: tuple[int, ...], mask: torch.Tensor, precision: torch.dtype
+) -> torch.Tensor:
+    """Check a tensor and put 0 where it is masked: what is there may be anything."""
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; it must have the token mask's, {shape}.")
+    if not torch.isfinite(tensor[mask]).all():
+        raise ValueError(f"{name} has values that are not finite among the tokens in the loss.")
+    return torch.where(mask, tensor.to(precision), torch.zeros((), dtype=precision, device=tensor.device))
 
 
 METRICS = (
@@ -83,25 +132,35 @@ METRICS = (
 )  # fmt: skip
 
 
-def loss_metrics(
-    scheme: Scheme, ratio: torch.Tensor, log_ratio: torch.Tensor, advantage: torch.Tensor
-) -> dict[str, float]:
-    """Summarise the tokens in the loss (one dimension); only clips that bind are counted."""
-    n = ratio.numel()
+def loss_metrics(scheme: Scheme, tokens: Tokens) -> dict[str, float]:
+    """Summarise the tokens in the loss; only clips that bind are counted."""
+    mask = tokens.mask
+    n = int(mask.sum())
     if n == 0:
-        return dict.fromkeys(METRICS, 0.0)
-    ratio = ratio.clamp(max=math.exp(MAX_LOG_RATIO))
-    clips = scheme.surrogate == "ppo_clip"
-    low = ((advantage < 0) & (ratio < 1.0 - scheme.clip_low)).sum() / n * clips
-    high = ((advantage > 0) & (ratio > 1.0 + scheme.clip_high)).sum() / n * clips
-    difference = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    # expm1, because ratio - 1 would lose small differences to rounding.
-    k3 = (torch.expm1(difference) - difference).clamp(min=0.0).mean()
-    ess = ratio.sum() ** 2 / (ratio**2).sum() / n
-    values = torch.stack([low, high, low + high, ratio.mean(), ratio.max(), k3, ess]).tolist()
-    return dict(zip(METRICS, values, strict=True))
+        return dict.fromkeys((*METRICS, "kl") if scheme.kl != "none" else METRICS, 0.0)
+    with torch.no_grad():
+        log_ratio = scheme.run("ratio", tokens).expand_as(mask)
+        ratio, advantage = log_ratio.exp(), tokens.advantage.expand_as(mask)
+        low = high = torch.zeros(())
+        if scheme.clips:
+            low_bound, high_bound = scheme.run("bounds", tokens, ratio)
+            low = ((advantage < 0) & (ratio < low_bound) & mask).sum() / n
+            high = ((advantage > 0) & (ratio > high_bound) & mask).sum() / n
+        behaviour = tokens.old_log_prob if tokens.behaviour_log_prob is None else tokens.behaviour_log_prob
+        difference = (tokens.log_prob - behaviour).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)[mask]
+        # expm1, because ratio - 1 would lose small differences to rounding.
+        k3 = (torch.expm1(difference) - difference).clamp(min=0.0).mean()
+        ratio = ratio[mask]
+        ess = ratio.sum() ** 2 / (ratio**2).sum() / n
+        values = torch.stack([low, high, low + high, ratio.mean(), ratio.max(), k3, ess]).tolist()
+        metrics = dict(zip(METRICS, values, strict=True))
+        if scheme.kl != "none":
+            metrics["kl"] = float(scheme.run("kl", tokens)[mask].mean())
+    return metrics
 
 
 def as_float32(values: npt.NDArray[np.float64]) -> torch.Tensor:
     """Convert statistics to the network's precision."""
     return torch.from_numpy(values.astype(np.float32))
+
+

@@ -12,12 +12,13 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecMonitor
 
+from agentic_gym.families import FAMILIES
 from agentic_gym.sb3 import AgenticVecEnv
 
 SHORT = {"n_steps": 16, "batch_size": 32, "n_epochs": 1, "seed": 0, "device": "cpu", "policy_kwargs": {"net_arch": [8]}}
 
 
-@pytest.mark.parametrize("family", ["Chain", "Search", "Database", "Mixture"])
+@pytest.mark.parametrize("family", [*FAMILIES, "Mixture"])
 def test_equals_sb3_own_vec_env(family: str) -> None:
     """Observations, rewards, ends, terminal observations and episode statistics of DummyVecEnv."""
     knobs: dict[str, Any] = {"slip": 0.2, "reward_noise": 0.5}

@@ -232,9 +232,15 @@ def test_p14_training_without_signal_warns():
         model.learn(100, log_interval=None)
 
 
-@pytest.mark.parametrize("scheme", ["grpo:kl=k3", "rloo:kl=k1"])
-def test_the_trainer_does_not_ignore_a_kl_penalty(scheme):
-    with pytest.raises(ValueError, match="kl"):
-        GroupPPO(
-            "MessagePolicy", "agentic_gym/Chain-v0", scheme=scheme, n_prompts=2, group_size=2, n_minibatches=1
-        ).learn(1, log_interval=None)
+@pytest.mark.parametrize("kl", ["none", "k2", "k3"])
+def test_a_kl_penalty_holds_the_policy_at_its_reference(kl):
+    scheme = "grpo" if kl == "none" else f"grpo:kl={kl},kl_coef=1000"
+    model = GroupPPO(
+        "MessagePolicy", "agentic_gym/Chain-v0", scheme=scheme, n_prompts=8, group_size=8, n_minibatches=1,
+        learning_rate=1e-2, seed=0, env_kwargs={"depth": 1},
+    )  # fmt: skip
+    features = np.random.default_rng(0).random((20, model.policy.actor.widths[0]), dtype=np.float32)
+    before = model.policy.actor.numpy_forward(features)
+    model.learn(64 * 10, log_interval=None)
+    moved = np.abs(model.policy.actor.numpy_forward(features) - before).mean()
+    assert (moved > 0.05) == (kl == "none")

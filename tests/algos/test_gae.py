@@ -142,7 +142,7 @@ def test_the_recipe_whitens_over_turns():
 
 
 def test_missing_and_broken_values_raise():
-    with pytest.raises(ValueError, match="value=None is not allowed with signal='gae'"):
+    with pytest.raises(ValueError, match="value=None is not allowed with this scheme"):
         advantages("ppo", RolloutBatch.from_arrays(returns=[1.0], prompt=[0]))
     for broken in ({"value": [np.nan]}, {"value": [0.0], "final_value": [np.inf]}):
         with pytest.raises(ValueError, match="value and final_value must be finite"):

@@ -8,9 +8,10 @@ import torch
 
 from algos import RECIPES, RolloutBatch, Scheme, advantages, make_scheme, policy_loss
 from algos.surrogates.aggregation import effective_mask, token_weights
-from algos.surrogates.forms import ppo_clip, token_losses
+from algos.surrogates.forms import clipped
 from algos.surrogates.kl import kl_penalty
-from algos.surrogates.loss import loss_metrics
+from algos.surrogates.loss import loss_metrics, token_losses
+from algos.surrogates.tokens import Tokens
 
 ACTOR_RECIPES = [name for name in RECIPES if name != "ppo"]
 
@@ -38,6 +39,15 @@ def gradient(loss, log_prob):
     return result
 
 
+def tokens_of(scheme, batch, new, old, credit):
+    mask = torch.tensor(effective_mask(scheme, batch))
+    zero = torch.zeros((), dtype=new.dtype)
+    return Tokens(
+        torch.where(mask, new, zero), torch.where(mask, old, zero), torch.tensor(credit)[:, None], mask,
+        torch.tensor(batch.turn_rollout), len(batch),
+    )  # fmt: skip
+
+
 # Forms.
 
 FORM_CASES = [
@@ -63,7 +73,7 @@ FORM_CASES = [
 @pytest.mark.parametrize(("ratio", "advantage", "dual", "loss", "slope"), FORM_CASES)
 def test_ppo_clip_and_p20_dual_clip(ratio, advantage, dual, loss, slope):
     r = torch.tensor([ratio], dtype=torch.float64, requires_grad=True)
-    result = ppo_clip(r, torch.tensor([advantage], dtype=torch.float64), 0.2, 0.28, dual)
+    result = clipped(r, torch.tensor([advantage], dtype=torch.float64), 0.8, 1.28, dual)
     assert result.item() == pytest.approx(loss, abs=1e-12)
     assert gradient(result.sum(), r).item() == pytest.approx(slope, abs=1e-12)
 
@@ -187,7 +197,7 @@ def test_p07_any_split_into_minibatches_adds_up(scheme):
     whole, _ = policy_loss(chosen, new, old, credit, batch)
     slope = gradient(whole, new)
     weights = torch.tensor(token_weights(chosen, batch))
-    losses, _ = token_losses(chosen, new, old, torch.tensor(credit)[:, None])
+    losses = token_losses(chosen, tokens_of(chosen, batch, new, old, credit))
     for n in (1, 2, 3, 9):
         parts = np.array_split(np.random.default_rng(n).permutation(9), n)
         turns = [np.flatnonzero(np.isin(batch.turn_rollout, part)) for part in parts]
@@ -406,7 +416,9 @@ def test_metrics_are_the_same_for_every_scheme_where_nothing_is_clipped():
 
 def test_metrics_of_exploding_ratios_are_finite():
     log_ratio = torch.tensor([200.0, -200.0, 0.0])
-    metrics = loss_metrics(make_scheme("grpo"), log_ratio.exp(), log_ratio, torch.ones(3))
+    rows = log_ratio[:, None]
+    tokens = Tokens(rows, torch.zeros(3, 1), torch.ones(3, 1), torch.ones(3, 1, dtype=torch.bool))
+    metrics = loss_metrics(make_scheme("grpo"), tokens)
     assert all(math.isfinite(value) for value in metrics.values())
     assert metrics["clip_fraction"] == pytest.approx(1 / 3)
 
@@ -480,4 +492,7 @@ def test_a_reference_is_required_exactly_where_it_is_used():
     with pytest.raises(ValueError, match="reference_log_prob is given, but kl='none'"):
         policy_loss("grpo", new, old, credit, batch, old)
     with pytest.raises(ValueError, match="reference_log_prob is not given, but kl='k2'"):
-        token_losses(make_scheme("grpo:kl=k2"), new, old, torch.tensor(credit)[:, None])
+        policy_loss("grpo:kl=k2", new, old, credit, batch)
+    tokens = tokens_of(make_scheme("grpo"), batch, new, old, credit)
+    with pytest.raises(ValueError, match="reference_log_prob=None is not allowed with a KL penalty"):
+        token_losses(make_scheme("grpo:kl=k2"), tokens)

@@ -20,15 +20,27 @@ COMMON = {
     "num_prompts": st.integers(8, 100),
     "common_random_numbers": st.booleans(),
 }
-DEPTHS = {"Chain": st.integers(1, 9), "Search": st.integers(2, 6), "Database": st.integers(1, 4)}
+OWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "Reason": {"depth": st.integers(1, 8), "reach": st.integers(1, 9)},
+    "Search": {"depth": st.integers(2, 6)},
+    "Household": {"depth": st.integers(1, 4)},
+    "Shop": {"depth": st.integers(1, 4), "pages": st.integers(1, 4)},
+    "Database": {"depth": st.integers(1, 4)},
+    "Repair": {"depth": st.integers(1, 3), "failure": st.sampled_from([0.0, 0.1, 0.5])},
+    "Desk": {"depth": st.integers(1, 5), "tail": st.sampled_from([1.1, 2.0, 10.0])},
+    "Report": {
+        "depth": st.integers(1, 5), "accuracy_scale": st.floats(5.0, 1000.0), "section_cost": st.floats(0.1, 0.8),
+    },
+    "Chain": {"depth": st.integers(1, 9), "options": st.integers(2, 6), "graded": st.booleans()},
+}  # fmt: skip
+"""Family -> the knobs whose range is its own."""
 
 
 def family(name: str) -> st.SearchStrategy[dict[str, Any]]:
-    own = {"options": st.integers(2, 6), "graded": st.booleans()} if name == "Chain" else {}
-    return st.fixed_dictionaries({"family": st.just(name), "depth": DEPTHS[name]}, optional={**COMMON, **own})
+    return st.fixed_dictionaries({"family": st.just(name)}, optional={**COMMON, **OWN[name]})
 
 
-single = st.sampled_from(list(DEPTHS)).flatmap(family)
+single = st.sampled_from(list(OWN)).flatmap(family)
 mixture = st.lists(
     st.tuples(single, st.integers(1, 4)), min_size=1, max_size=3
 ).map(
@@ -42,7 +54,7 @@ mixture = st.lists(
 
 
 @hypothesis.settings(
-    max_examples=30,
+    max_examples=60,
     derandomize=True,
     deadline=None,
     database=None,

@@ -148,7 +148,7 @@ def test_turn_limit(env_id: str, tools: Any) -> None:
     for row, environment in enumerate(played.info["environment"]):
         member = members[environment]
         assert played.info["turn"][row] == member.turn_limit
-        assert played.terminated[row] == (member.name == "Chain") == (not played.truncated[row])
+        assert played.terminated[row] == member.limit_ends_task == (not played.truncated[row])
     assert not played.info["is_success"].any()
 
 
@@ -161,38 +161,51 @@ def test_chain_terminates_at_its_depth(tools: Any, depth: int) -> None:
 
 
 def test_success_outscores_failure(env_id: str, tools: Any) -> None:
-    """P39: no failing rollout earns more than a successful one, however long either takes."""
+    """P39: no failing rollout earns more than a successful one of its prompt, however long either takes."""
     engine = tools.engine_of(env_id, 3000, slip=0.1)
-    played = tools.run(engine, tools.mixed(0))
-    for environment in range(len(engine.environment_names)):
-        rows = played.info["environment"] == environment
-        success = played.info["is_success"] & rows
-        failure = ~played.info["is_success"] & rows
-        if "Deep" not in env_id:
-            assert success.sum() > 10
-            # Illegal messages are fined on top.
-            legal = played.values - np.sum(played.components, axis=0)[:, -1]
-            assert legal[failure].max() < legal[success].min()
-            assert played.info["score"][failure].max() < played.info["score"][success].min()
+    played = tools.run(engine, tools.mixed(0), prompt=np.repeat(np.arange(30) % engine.num_prompts, 100))
+    valid, success = played.info["reward_valid"], played.info["is_success"]
+    # Illegal messages are fined on top.
+    legal = played.values - np.sum(played.components, axis=0)[:, -1]
+    compared = 0
+    for environment, member in enumerate(engine.family.members):
+        rows = valid & (played.info["environment"] == environment)
+        right, wrong = rows & success, rows & ~success
+        if right.any() and wrong.any():
+            assert played.info["score"][wrong].max() < played.info["score"][right].min()
+        for prompt in set(played.info["prompt"][right]):
+            same = played.info["prompt"] == prompt
+            # The desk's outcomes have heavy tails: only on average is a right decision worth more.
+            if (wrong & same).any() and member.name != "Desk":
+                assert legal[wrong & same].max() < legal[right & same].min()
+                compared += 1
+    assert compared > 0 or "Deep" in env_id or "Desk" in env_id or "Long" in env_id
+
+
+SCORES = {
+    "Reason": lambda t: t,
+    "Search": lambda t: (t == 1).astype(float),
+    "Household": lambda t: t / 10,
+    "Shop": lambda t: t / 100,
+    "Database": lambda t: np.clip(1 + t / 50, 0, 1),
+    "Chain": lambda t: t,
+}
+"""Score as a function of the components' sum; the other families' own tests state theirs."""
 
 
 def test_score_at_every_end(env_id: str, tools: Any) -> None:
     """The score follows from the components as documented, truncated rollouts included."""
     engine = tools.engine_of(env_id, 2000, slip=0.2)
     played = tools.run(engine, tools.mixed(0))
-    assert played.truncated.any() or "Chain" in env_id
+    assert played.truncated.any() or all(member.limit_ends_task for member in engine.family.members)
     components = np.sum(played.components, axis=0)[:, :-1]
     for environment, member in enumerate(engine.family.members):
-        rows = played.info["environment"] == environment
+        rows = (played.info["environment"] == environment) & played.info["reward_valid"]
         total, score = components[rows].sum(axis=1), played.info["score"][rows]
-        expected = {
-            "Chain": lambda t: t,
-            "Search": lambda t: (t == 1).astype(float),
-            "Database": lambda t: np.clip(1 + t / 50, 0, 1),
-        }[member.name](total)
-        np.testing.assert_allclose(score, expected, atol=1e-12)
+        if member.name in SCORES:
+            np.testing.assert_allclose(score, SCORES[member.name](total), atol=1e-12)
         low, high = member.value_range
-        assert (total >= low).all() and (total <= high).all()
+        assert (total >= low - 1e-9).all() and (total <= high + 1e-9).all()
 
 
 @pytest.mark.parametrize("policy", ["expert", "mixed"])
@@ -205,8 +218,8 @@ def test_success_is_never_claimed_early(env_id: str, tools: Any, policy: str) ->
         _, _, terminated, truncated, info = engine.step(act(engine, info))
         over = terminated | truncated
         assert not info["is_success"][~over].any() and not info["is_success"][truncated].any()
-        assert info["reward_valid"].all()
-    assert info["is_success"].all() == (policy == "expert")
+        assert info["reward_valid"][~over].all() and not info["is_success"][~info["reward_valid"]].any()
+    assert info["is_success"][info["reward_valid"]].all() == (policy == "expert")
 
 
 @pytest.mark.parametrize("preset", PRESETS)

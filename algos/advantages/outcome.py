@@ -1,0 +1,64 @@
+"""Signals that credit the rollout's reward: as a whole, or from each turn on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from algos.advantages.levels import compare
+from algos.advantages.table import Table
+from algos.batch import RolloutBatch
+from algos.memory import Memory
+from algos.parts import part
+from algos.scheme import Scheme
+from algos.segments import FloatArray, IntArray
+
+
+@part("signal", "outcome", source="GRPO, arXiv 2402.03300; SEEN-CODE", uses=["baseline", "scale"])
+def outcome(scheme: Scheme, batch: RolloutBatch, memory: Memory) -> FloatArray:
+    """Credit the rollout's return, (N,)."""
+    return compare(scheme, batch.outcome, Table(batch, memory))
+
+
+@part(
+    "signal", "return_to_go", source="textbook; REINFORCE++, arXiv 2501.03262; SEEN-CODE (verl)",
+    uses=["baseline", "scale", "gamma"], tags=["per_turn"],
+)  # fmt: skip
+def return_to_go(scheme: Scheme, batch: RolloutBatch, memory: Memory) -> FloatArray:
+    """Credit the discounted rewards from each turn on, (M,)."""
+    return compare(scheme, discounted(batch, scheme.gamma), Table(batch, memory, per_turn=True))
+
+
+def discounted(batch: RolloutBatch, gamma: float) -> FloatArray:
+    """Return (M,) the sum of this and later rewards, discounted once per turn that the policy wrote.
+
+    Turns without tokens are not the policy's: they get 0, and their reward goes, undiscounted, to
+    the turn before them. Rollouts that do not count get 0.
+    """
+    reward = np.where(batch.counted[batch.turn_rollout], batch.turn_reward, 0.0)
+    return suffix_sum(batch, reward, gamma)
+
+
+def suffix_sum(batch: RolloutBatch, values: FloatArray, gamma: float) -> FloatArray:
+    """Return (M,) values plus gamma times the sum at the next written turn; see ``discounted``."""
+    owner = batch.turn_rollout
+    later, passed = np.zeros(len(batch)), np.zeros(len(batch))
+    result = np.zeros(batch.n_turns)
+    for turns in backwards(batch):
+        passed[owner[turns]] += values[turns]
+        written = turns[batch.written[turns]]
+        rollouts = owner[written]
+        later[rollouts] = passed[rollouts] + gamma * later[rollouts]
+        result[written], passed[rollouts] = later[rollouts], 0.0
+    return result
+
+
+def backwards(batch: RolloutBatch) -> Iterator[IntArray]:
+    """Yield every rollout's last turn, then its last but one, and so on; no loop over rows."""
+    remaining = batch.turns_per_rollout[batch.turn_rollout] - batch.turn_index
+    order = np.argsort(remaining, kind="stable")
+    bounds = np.searchsorted(remaining[order], np.arange(1, remaining.max(initial=0) + 2))
+    for start, stop in itertools.pairwise(bounds):
+        yield order[start:stop]

@@ -1,0 +1,146 @@
+"""Scales: what a row's advantage is divided by, computed over the row's group.
+
+Every function takes (scheme, advantage (n,), signal (n,), groups, table), where ``advantage`` is
+the signal less its baseline, and returns the divisor (n,) with eps where it belongs. A divisor of 0
+makes the advantage 0.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from algos.advantages.baselines import kalman_gains, medians
+from algos.advantages.table import Table
+from algos.parts import part
+from algos.scheme import Scheme
+from algos.segments import FloatArray, Segments, divide
+
+SPREAD = ("ddof", "eps", "eps_placement")
+"""Fields that the spreads read."""
+
+
+@part("scale_kind", "std", source="GRPO, arXiv 2402.03300; SEEN-CODE", uses=SPREAD)
+def std(scheme: Scheme, advantage: FloatArray, signal: FloatArray, groups: Segments, table: Table) -> FloatArray:
+    """The standard deviation of the raw signal."""
+    return with_eps(scheme, groups.spread(signal, table.counted.astype(float), scheme.ddof))[groups.ids]
+
+
+@part("scale_kind", "centred_std", source="REINFORCE++-baseline, arXiv 2501.03262; INFERRED for levels", uses=SPREAD)
+def centred_std(
+    scheme: Scheme, advantage: FloatArray, signal: FloatArray, groups: Segments, table: Table
+) -> FloatArray:
+    """The standard deviation of the signal less its baseline."""
+    return std(scheme, advantage, advantage, groups, table)
+
+
+@part("scale_kind", "about_baseline", source="GAPO (robust), arXiv 2510.21830; SEEN-CODE", uses=SPREAD)
+def about_baseline(
+    scheme: Scheme, advantage: FloatArray, signal: FloatArray, groups: Segments, table: Table
+) -> FloatArray:
+    """The root mean square deviation from the baseline, whatever that is."""
+    counted = table.counted.astype(float)
+    squares, freedom = groups.sum(counted * advantage**2), groups.sum(counted) - scheme.ddof
+    return with_eps(scheme, np.sqrt(np.where(freedom > 0, divide(squares, freedom), 0.0)))[groups.ids]
+
+
+@part("scale_kind", "leave_one_out", source="NeMo-RL's grpo; SEEN-CODE", uses=SPREAD)
+def leave_one_out(
+    scheme: Scheme, advantage: FloatArray, signal: FloatArray, groups: Segments, table: Table
+) -> FloatArray:
+    """The standard deviation of the other members; where that is 0 the advantage stays undivided."""
+    counted = table.counted.astype(float)
+    others = (groups.sum(counted) - 1.0)[groups.ids]
+    centred = np.where(table.counted, signal - groups.mean(signal, counted)[groups.ids], 0.0)
+    # Of the others: their sum of centred values is minus one's own.
+    squares = groups.sum(centred**2)[groups.ids] - centred**2
+    about_mean = np.maximum(squares - divide(centred**2, others), 0.0)
+    # What is left of subtracting equal sums is rounding.
+    about_mean[about_mean <= 1e-12 * np.maximum(squares, centred**2)] = 0.0
+    spread = np.sqrt(np.where(others > scheme.ddof, divide(about_mean, others - scheme.ddof), 0.0))
+    return np.where(spread > 0, with_eps(scheme, spread), 1.0)
+
+
+@part("scale_kind", "mad", source="MC-GRPO, arXiv 2601.22582; SEEN-CODE", uses=["eps"])
+def mad(
+    scheme: Scheme,
+    advantage: FloatArray,
+    signal: FloatArray,
+    groups: Segments,
+    table: Table,
+    *,
+    middle: Literal["lower", "average"] = "lower",
+) -> FloatArray:
+    """The median absolute deviation from the baseline, plus eps, also where it is 0."""
+    return (medians(np.abs(advantage), groups, table.counted, middle) + scheme.eps)[groups.ids]
+
+
+@part("scale_kind", "mean", source="MaxRL, arXiv 2602.02710; SEEN-CODE (prime-rl, SkyRL)", uses=["eps"])
+def mean(scheme: Scheme, advantage: FloatArray, signal: FloatArray, groups: Segments, table: Table) -> FloatArray:
+    """The group's mean signal, which weights hard prompts up; a mean of 0 or less gives 0."""
+    average = groups.mean(signal, table.counted.astype(float))[groups.ids]
+    return np.where(average > 0, average + scheme.eps, 0.0)
+
+
+@part("scale_kind", "certainty", source="MAPO, arXiv 2509.18849; SEEN-CODE", uses=SPREAD)
+def certainty(
+    scheme: Scheme, advantage: FloatArray, signal: FloatArray, groups: Segments, table: Table
+) -> FloatArray:
+    """Between the spread (success rate near one half) and the mean (near 0 or 1).
+
+    With the share p of signals that equal 1, and c = 4 p (1 - p), the advantage is c times the one
+    divided by the spread plus 1 - c times the one divided by the mean.
+    """
+    counted = table.counted.astype(float)
+    p = groups.mean((signal == 1.0).astype(float), counted)
+    c = 4.0 * p * (1.0 - p)
+    spread = with_eps(scheme, groups.spread(signal, counted, scheme.ddof))
+    average = groups.mean(signal, counted)
+    inverse = divide(c, spread) + divide(1.0 - c, np.where(average == 0, 0.0, average + scheme.eps))
+    return divide(np.ones(groups.size), inverse)[groups.ids]
+
+
+@part("scale_kind", "virtual_best", source="NGRPO, arXiv 2509.18851; SEEN-CODE", uses=SPREAD)
+def virtual_best(
+    scheme: Scheme,
+    advantage: FloatArray,
+    signal: FloatArray,
+    groups: Segments,
+    table: Table,
+    *,
+    virtual_reward: float = 1.0,
+) -> FloatArray:
+    """The standard deviation of the group and of one more, virtual, row with the best reward."""
+    counted = np.append(table.counted.astype(float), np.ones(groups.size))
+    extended = Segments(np.append(groups.ids, np.arange(groups.size)), groups.size)
+    values = np.append(signal, np.full(groups.size, virtual_reward))
+    return with_eps(scheme, extended.spread(values, counted, scheme.ddof))[groups.ids]
+
+
+@part(
+    "scale_kind", "kalman", source="KRPO, arXiv 2505.07527; SEEN-CODE", uses=["eps"],
+    ranges={"process_noise": (0.0, np.inf), "measurement_noise": (1e-12, np.inf)},
+)  # fmt: skip
+def kalman(
+    scheme: Scheme,
+    advantage: FloatArray,
+    signal: FloatArray,
+    groups: Segments,
+    table: Table,
+    *,
+    process_noise: float = 1e-5,
+    measurement_noise: float = 1e-2,
+) -> FloatArray:
+    """The root of the filter's variance after the row, plus eps; see the baseline of that name."""
+    divisor = np.zeros(len(signal))
+    for _, rows in groups.matrices(table.counted):
+        _, variances = kalman_gains(rows.shape[1], process_noise, measurement_noise)
+        divisor[rows] = np.sqrt(variances) + scheme.eps
+    return divisor
+
+
+def with_eps(scheme: Scheme, spread: FloatArray) -> FloatArray:
+    """Add eps in the scheme's place; a spread of 0 stays 0."""
+    total = spread + scheme.eps if scheme.eps_placement == "outside" else np.sqrt(spread**2 + scheme.eps)
+    return np.where(spread > 0, total, 0.0)
