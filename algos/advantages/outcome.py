@@ -31,6 +31,20 @@ def return_to_go(scheme: Scheme, batch: RolloutBatch, memory: Memory) -> FloatAr
     return compare(scheme, discounted(batch, scheme.gamma), Table(batch, memory, per_turn=True))
 
 
+@part(
+    "signal", "anchored_return", source="VGPO, arXiv 2512.12387; SEEN-NOTE; closed form INFERRED",
+    uses=["baseline", "scale", "gamma"], tags=["per_turn"], ranges={"anchor": (0.0, np.inf)},
+)  # fmt: skip
+def anchored_return(scheme: Scheme, batch: RolloutBatch, memory: Memory, *, anchor: float = 0.1) -> FloatArray:
+    """Credit the return to go against others, plus ``anchor`` times itself, (M,).
+
+    The second part remains when a group's rewards are nearly equal; it has no baseline, so it raises
+    the probability of everything that earned a reward.
+    """
+    value, table = discounted(batch, scheme.gamma), Table(batch, memory, per_turn=True)
+    return compare(scheme, value, table) + np.where(table.counted, anchor * value, 0.0)
+
+
 def discounted(batch: RolloutBatch, gamma: float) -> FloatArray:
     """Return (M,) the sum of this and later rewards, discounted once per turn that the policy wrote.
 

@@ -172,17 +172,19 @@ def token_baseline(scheme: Scheme, batch: RolloutBatch, memory: Memory, *, zero_
     compare with: the baseline is 0 there (``zero_tail``).
     """
     owner, mask = batch.turn_rollout, batch.token_mask & batch.counted[batch.turn_rollout][:, None]
-    turns, slots = np.nonzero(mask)
-    order = np.lexsort((slots, batch.turn_index[turns], owner[turns]))
-    turns, slots = turns[order], slots[order]
+    in_order = np.argsort(owner, kind="stable")
+    places, slots = np.nonzero(mask[in_order])
+    turns = in_order[places]
     rollout = owner[turns]
-    first = np.searchsorted(rollout, rollout)
+    count = np.bincount(rollout, minlength=len(batch))
+    first = (np.cumsum(count) - count)[rollout]
     index = np.arange(len(turns)) - first
     p = np.exp(batch.column("log_prob")[turns, slots])
     energy = np.cumsum(np.maximum(1.0 - 2.0 * p + batch.column("probability_square")[turns, slots], 0.0))
     energy = energy - np.where(first > 0, energy[first - 1], 0.0)
     reward = discounted(batch, 1.0)[turns]
-    groups = Segments.by(batch.level("prompt").ids[rollout], index)
+    width = int(index.max(initial=0)) + 1
+    groups = Segments(batch.level("prompt").ids[rollout] * width + index, batch.level("prompt").size * width)
     baseline = groups.mean(reward, energy)[groups.ids]
     members = groups.sum(np.ones(len(turns)))[groups.ids]
     alone = batch.level("prompt").sum(batch.counted.astype(float))[batch.level("prompt").ids] == 1

@@ -102,17 +102,29 @@ def environment_share(batch: RolloutBatch) -> FloatArray:
     source="Signal Reshaping, arXiv 2605.07276; PARTIAL; keeping the mass is INFERRED", needs=["process_reward"],
     tags=["per_turn"],
 )  # fmt: skip
-def process(scheme: Scheme, advantage: FloatArray, table: Table) -> FloatArray:
+def process(
+    scheme: Scheme,
+    advantage: FloatArray,
+    table: Table,
+    *,
+    of_truncated: Literal["all", "last", "none"] = "last",
+) -> FloatArray:
     """Multiply each turn by its process score, scaled to mean 1 over the rollout's tokens.
 
     The comparison within the group stays as it is: the scores move credit between the turns of one
-    rollout. Where all scores of a rollout are 0 its turns count alike.
+    rollout. Where all scores of a rollout are 0 its turns count alike. Of rollouts that were cut
+    (loops, turn limits) all turns are credited, only the last, or none; rollouts whose reward is
+    not valid are left out of everything by the batch.
     """
     batch = table.batch
     score = np.where(batch.counted[batch.turn_rollout], batch.column("process_reward"), 0.0)
     if (score < 0).any():
         raise ValueError(f"process_reward={score.min()!r} is not allowed: scores of turns must be >= 0.")
-    return advantage * _normalised(score, batch)
+    weighted = advantage * _normalised(score, batch)
+    if batch.truncated is None or of_truncated == "all":
+        return weighted
+    cut = batch.truncated[batch.turn_rollout]
+    return np.where(cut & (~batch.last_written if of_truncated == "last" else True), 0.0, weighted)
 
 
 @part(

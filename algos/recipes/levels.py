@@ -1,0 +1,103 @@
+"""Recipes that choose the level of the statistics, weigh environments, or remember."""
+
+from algos.recipes.recipe import Recipe
+from algos.scheme import Scheme
+
+LEVELS: dict[str, Recipe] = {
+    "agentrl": Recipe(
+        Scheme(
+            baseline="prompt", scale="prompt", whitening="environment", whitening_weight="token",
+            aggregation="token_mean", dual_clip=3.0,
+        ),
+        source="Zhang et al., AgentRL, arXiv 2510.04206",
+        certainty="SEEN-3P; sample spread INFERRED; without cross-policy sampling and KL loss",
+        formula="A = grpo's, whitened over the tokens of its environment",
+        fixes="environments with larger advantages or longer rollouts dominate",
+        wins="many environments trained together",
+        no_op="one environment, equal lengths, no dead groups",
+        dead_groups="signal",
+    ),
+    "erpo": Recipe(
+        Scheme(baseline="prompt", scale="environment", aggregation="rollout_mean"),
+        source="Cai et al., AutoForge, arXiv 2512.22857",
+        certainty="SEEN-3P (two digests); ddof, eps, clip and token ratio INFERRED; without KL",
+        formula="A = (r - mean_g) / (std of all valid rollouts of the environment + eps)",
+        fixes="noisy spread of a prompt's few rollouts; near-uniform prompts over-weighted",
+        wins="many synthesised environments, small groups, unreliable rollouts",
+        no_op="one environment (then: group mean, batch spread)",
+    ),
+    "disco": Recipe(
+        Scheme(baseline="prompt", scale="none", weights="disco", aggregation="rollout_mean"),
+        source="Zhou et al., DISCO, arXiv 2505.15074",
+        certainty="SEEN-CODE; frequencies of the batch instead of the training set, without its KL loss",
+        formula="A = ln(1 + 1 / p_domain) / (mean_g + 1e-5) (r - mean_g)",
+        fixes="frequent domains and easy prompts dominate",
+        wins="imbalanced data of several domains",
+        no_op="equal frequencies and difficulties (then: a constant factor)",
+        under_affine="neither",
+    ),
+    "spo": Recipe(
+        Scheme(
+            baseline="prompt", baseline_kind="beta_tracker", scale="none", whitening="batch",
+            whitening_weight="rollout", eps=1e-8, clip_low=0.2, clip_high=0.28, dual_clip=10.0,
+            aggregation="token_mean",
+        ),
+        source="Xu and Ding, SPO, arXiv 2509.13232",
+        certainty="SEEN-NOTE (paper), SEEN-CODE; several rollouts of a prompt at once: INFERRED",
+        formula="A = whitened over the batch of r - v(prompt), v a forgetting Beta tracker",
+        fixes="groups without signal; waiting for the slowest of a group",
+        wins="agentic rollouts with slow tails, one rollout per prompt",
+        no_op="-",
+        under_affine="neither",
+        dead_groups="signal",
+    ),
+    "spo_pp": Recipe(
+        Scheme(
+            baseline="prompt", baseline_kind="beta_tracker", scale="none", whitening="batch",
+            whitening_weight="token", eps=1e-8, eps_placement="inside", clip_low=0.2, clip_high=0.28,
+            dual_clip=2.0, aggregation="token_mean", options=(("forgetting", "updates"),),
+        ),
+        source="SPO++, arXiv 2608.24870",
+        certainty="SEEN-NOTE; its constant 2 read as the dual clip: INFERRED",
+        formula="as spo, whitened over tokens, forgetting 0.875 per policy update",
+        fixes="residual mean under a token-mean loss; forgetting by order of arrival",
+        wins="asynchronous rollouts",
+        no_op="-",
+        under_affine="neither",
+        dead_groups="signal",
+    ),
+    "rae": Recipe(
+        Scheme(baseline="environment", baseline_kind="moving_average", scale="none", aggregation="rollout_mean"),
+        source="SPIRAL's role-conditioned advantage, arXiv 2506.24119",
+        certainty="SEEN-CODE (prime-rl); the environment stands for the role; one step per update INFERRED",
+        formula="A = r - moving average of the environment's mean reward",
+        fixes="one baseline for all roles",
+        wins="self-play with roles of unequal rewards",
+        no_op="one role, rewards of mean 0",
+        under_affine="neither",
+        dead_groups="signal",
+    ),
+    "signal_reshaping": Recipe(
+        Scheme(baseline="prompt", scale="prompt", weights="process", aggregation="rollout_mean"),
+        source="Li et al., arXiv 2605.07276",
+        certainty="PARTIAL (abstract and a review); scores, their normalisation and governance INFERRED",
+        formula="A = grpo's times w_t, w >= 0 with mean 1 over the rollout's tokens",
+        fixes="weak feedback: an executable signal is not the target",
+        wins="code repair with compiler and judge",
+        no_op="all turns of a rollout score alike (then: grpo)",
+    ),
+    "vgpo": Recipe(
+        Scheme(
+            signal="anchored_return", baseline="turn", scale="turn", weights="temporal", gamma=0.95,
+            aggregation="rollout_mean",
+        ),
+        source="Shao et al., VGPO, arXiv 2512.12387",
+        certainty="SEEN-NOTE (reviews that quote equations); the closed form, k and gamma INFERRED",
+        formula="A_t = Q_t / mean_t Q ((Q_t - mean_g) / std_g + k Q_t)",
+        fixes="one reward for all steps; the signal fades with the group's spread",
+        wins="late training with nearly equal rewards",
+        no_op="k = 0 and gamma = 1 with a final reward (then: grpo)",
+        under_affine="neither",
+        dead_groups="signal",
+    ),
+}  # fmt: skip
