@@ -88,7 +88,7 @@ def constant(*words: str) -> Any:
 
 BLIND = {
     "constant": constant(
-        "answer number-3", "lookup Ada rival", "go hall", "open slot-0", "select elm", "BLIND_REPAIR_1", "buy two-lots",
+        "answer number-3", "lookup Ada rival", "go hall", "open slot-0", "select elm", "edit index swap", "buy two-lots",
         "write law up", "press option-1",
     ),
     "empty": lambda engine, info: np.zeros(engine.action_space.shape, dtype=int),
@@ -96,7 +96,7 @@ BLIND = {
         "decline", "answer Ada", "put chest", "buy", "commit", "submit memo", "submit", "pass", "turn option-0",
     ),
     "write and wait": constant(
-        "answer number-7", "check Bly", "use stove", "next", "update row-0 held", "BLIND_REPAIR_2", "research audit",
+        "answer number-7", "check Bly", "use stove", "next", "update row-0 held", "read index", "research audit",
         "research law", "turn option-1",
     ),
 }  # fmt: skip
