@@ -31,7 +31,7 @@ def test_equals_sb3_own_vec_env(family: str) -> None:
     for one, two in zip(ours.reset_infos, theirs.reset_infos, strict=True):
         assert set(one) == set(two) and all(np.array_equal(one[name], two[name]) for name in one)
     ends = 0
-    for _ in range(40):
+    for _ in range(80):
         action = ours.engine.expert_message()
         one, two = ours.step(action), theirs.step(action)
         for a, b in zip(one[:3], two[:3], strict=True):
@@ -49,7 +49,7 @@ def test_equals_sb3_own_vec_env(family: str) -> None:
                         assert type(own[name]) is type(other[name]), name
             else:
                 assert own == {}
-    assert ends > 10
+    assert ends >= 8
     ours.close()
     theirs.close()
 

@@ -104,7 +104,8 @@ def test_copies_continue_identically(env_id: str, copier: Any) -> None:
     """P40: mid-rollout, and beyond the next resets."""
     env = gymnasium.make(env_id, reward_noise=1.0, slip=0.3, dense=True)
     env.reset(seed=4)
-    env.step(env.get_wrapper_attr("expert_message")())
+    if "Reason" not in env_id:  # it has one turn
+        env.step(env.get_wrapper_attr("expert_message")())
     twin = copier(env)
     random = np.random.default_rng(0)
     for _ in range(40):

@@ -40,7 +40,7 @@ def test_groups_survive_a_thousand_uneven_episodes(env_id: str, tools: Any) -> N
             running[row], returns[row] = [], 0.0
     prompt, rollout = (np.array([episode[k] for episode in done]) for k in (0, 1))
     lengths = np.array([len(episode[2]) for episode in done])
-    assert len(set(lengths)) > 1 or "Chain" in env_id
+    assert len(set(lengths)) > 1 or "Chain" in env_id or "Reason" in env_id
     assert len(set(rollout)) == len(done)
     script = np.zeros((lengths.max(), len(done), engine.grammar.n_slots), dtype=int)
     for index, episode in enumerate(done):
@@ -155,7 +155,8 @@ def test_snapshot_and_restore(env_id: str, tools: Any) -> None:
 def test_scalar_snapshot_and_restore(env_id: str) -> None:
     env, fresh = (gymnasium.make(env_id, **NOISE).unwrapped for _ in range(2))
     env.reset(seed=0)
-    env.step(env.expert_message())
+    if "Reason" not in env_id:  # it has one turn
+        env.step(env.expert_message())
     snapshot = env.snapshot()
     message = env.expert_message()
     expected, later = env.step(message), env.reset()
@@ -169,7 +170,8 @@ def test_fork(env_id: str, tools: Any) -> None:
     engine, twin = (tools.engine_of(env_id, 8, render_mode="ansi", **NOISE) for _ in range(2))
     for e in (engine, twin):
         e.reset(seed=0, options={"prompt": np.arange(8), "rollout": 7})
-        e.step(e.expert_message())
+        if "Reason" not in env_id:
+            e.step(e.expert_message())
     engine.fork([0, 1], [1, 2])  # simultaneous: row 2 gets the old row 1
     for one, two in ((0, 1), (1, 2)):
         assert engine.render()[two] == twin.render()[one]

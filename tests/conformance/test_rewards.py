@@ -40,7 +40,7 @@ def test_components_sum_to_the_reward(env_id: str, tools: Any) -> None:
     np.testing.assert_allclose(final.returns, final.values, rtol=1e-12)
     turn = np.arange(1, len(final.rewards) + 1)[:, None]
     assert (np.array(final.rewards)[turn < final.info["turn"]] == 0).all()
-    assert any((reward != 0).any() for reward in dense.rewards[:-1]) or "Search" in env_id
+    assert any((reward != 0).any() for reward in dense.rewards[:-1]) or env_id.split("/")[1][:6] in ("Search", "Reason")
 
 
 def test_offset_is_paid_once(env_id: str, tools: Any) -> None:
@@ -96,7 +96,7 @@ def test_illegal_messages_cost_their_penalty(env_id: str, tools: Any) -> None:
         np.testing.assert_array_equal(info["score"][running], score[running])
         seen += int(illegal.sum())
         over = terminated | truncated
-    assert seen > 300 and not info["is_success"].all()
+    assert seen > 200 and not info["is_success"].all()
 
 
 def test_slips_have_their_frequency_and_no_effect(env_id: str, tools: Any) -> None:

@@ -102,12 +102,26 @@ BLIND = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*BLIND, "random"])
+def copying(engine: Any, info: dict[str, Any]) -> np.ndarray:
+    """Legal messages whose tokens are chosen by what the first features happen to be."""
+    observation = engine._observations()[:, : engine.grammar.n_slots].astype(float)
+    return engine.grammar.sample(np.minimum(observation, 1 - 1e-9), info["environment"])
+
+
+def longest(engine: Any, info: dict[str, Any]) -> np.ndarray:
+    """Random messages with all the filler that may follow."""
+    uniform = np.random.default_rng(int(info["turn"].max())).random((engine.num_envs, engine.grammar.n_slots))
+    uniform[:, 1:] = 1 - 1e-9  # the last choice of a filler slot is filler
+    return engine.grammar.sample(uniform, info["environment"])
+
+
+@pytest.mark.parametrize("name", [*BLIND, "random", "copying", "longest"])
 def test_policies_that_do_not_look_score_at_most_chance(env_id: str, tools: Any, name: str) -> None:
     """P39: the documented chance level of each family bounds them all."""
     n = 6000
-    engine = tools.engine_of(env_id, n)
-    played = tools.run(engine, tools.random_legal(0) if name == "random" else BLIND[name], rollout=np.arange(n))
+    engine = tools.engine_of(env_id, n, **({"filler": 4} if name == "longest" else {}))
+    own = {"random": tools.random_legal(0), "copying": copying, "longest": longest}
+    played = tools.run(engine, {**BLIND, **own}[name], rollout=np.arange(n))
     for environment, member in enumerate(engine.family.members):
         rows = (played.info["environment"] == environment) & played.info["reward_valid"]
         score, chance = played.info["score"][rows], member.chance()

@@ -137,7 +137,7 @@ def test_next_step_reset_tick(env_id: str) -> None:
     twin.reset(seed=0)
     random, ticks = np.random.default_rng(0), 0
     ended = np.zeros(16, dtype=bool)
-    for _ in range(30):
+    for _ in range(80):
         message = envs.unwrapped.expert_message()
         other = np.where(ended[:, None], random.integers(envs.single_action_space.nvec[0], size=message.shape), message)
         observation, reward, terminated, truncated, info = envs.step(message)
@@ -285,14 +285,18 @@ def test_max_episode_steps(env_id: str) -> None:
     env = gymnasium.make(env_id, max_episode_steps=1)
     env.reset(seed=0)
     _, _, terminated, truncated, info = env.step(env.get_wrapper_attr("expert_message")())
-    assert truncated and not terminated and not info["is_success"]
+    # One turn is all that a question has: its own limit comes first.
+    own_end = "Reason" in env_id
+    assert truncated and terminated == own_end and info["is_success"] == own_end
     for kind in ("native", "sync"):
         envs = make(env_id, kind, "NextStep", max_episode_steps=1)
         reference = make(env_id, "native", "NextStep", max_episode_steps=1)
         envs.reset(seed=0)
         reference.reset(seed=0)
         _, _, terminated, truncated, info_2 = envs.step(reference.unwrapped.expert_message())
-        assert truncated.all() and not terminated.any() and info_2["score"][0] == info["score"]
+        # Gymnasium's wrapper sets its flag besides; the engine names the one reason.
+        assert (truncated == (not own_end or kind == "sync")).all()
+        assert (terminated == own_end).all() and info_2["score"][0] == info["score"]
     with pytest.raises(ValueError, match="max_episode_steps=0"):
         make(env_id, "native", "NextStep", max_episode_steps=0)
 
