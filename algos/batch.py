@@ -122,12 +122,17 @@ class RolloutBatch:
             information_gain: (M,) gain of each turn.
             process_reward: (M,) score of each turn, >= 0.
             state_key: (M,) integers or strings.
-            success, truncated: (N,) bool.
-            greedy_return, drift: (N,) numbers.
-            entropy, log_prob, probability_square: (M, L) numbers.
-            context: (N, D) numbers.
+            success: (N,) bool, the task's own verdict.
+            truncated: (N,) bool.
+            greedy_return: (N,) return of the prompt's greedy rollout.
+            drift: (N,) see the class.
+            entropy: (M, L) entropy of each slot's distribution.
+            log_prob: (M, L) of each token when it was written.
+            probability_square: (M, L) sum of each slot's squared probabilities.
+            context: (N, D) features of the rollout as a whole.
             token_mask: (M, L) bool; default: one token per turn.
-            value, token_value: (M,) and (M, L) critic values, for schemes with a critic.
+            value: (M,) critic values, for schemes with a critic.
+            token_value: (M, L) critic values before each token.
             final_value: (N,) critic values after truncated rollouts.
             max_tokens: see the class.
 

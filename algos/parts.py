@@ -136,7 +136,8 @@ def part(
         needs: columns of the batch that it reads besides the basic ones.
         tags: properties that the axis' module asks about.
         ranges: lowest and highest value of its numeric options.
-        prepare, after_update: see ``Part``; they get the part's options as keywords too.
+        prepare: see ``Part``; it gets the part's options as keywords too.
+        after_update: likewise.
 
     Raises:
         ValueError: if the axis is unknown, the name is taken, or an option has no usable type.

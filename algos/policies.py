@@ -10,6 +10,7 @@ than torch for small batches on a CPU (see benchmarks/speed.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -56,15 +57,11 @@ class Slots(NamedTuple):
 
     Attributes:
         features: (m, F) float32.
-        columns: (m, L, W) network outputs of each slot's choices.
-        blocked: (m, L, W) 0 for legal choices, minus infinity for padding.
-        previous: (m, L) as in ``Written``.
-        position: (m, L) as in ``Written``.
+        state, previous, position: (m, L) int64, as in ``Written``.
     """
 
     features: torch.Tensor
-    columns: torch.Tensor
-    blocked: torch.Tensor
+    state: torch.Tensor
     previous: torch.Tensor
     position: torch.Tensor
 
@@ -122,15 +119,42 @@ class MessagePolicy(BasePolicy):
 
     def _share_memory(self) -> None:
         """Put all parameters and gradients into one flat tensor each."""
-        parameters = list(self.parameters())
-        self._flat = torch.cat([p.detach().reshape(-1) for p in parameters])
-        self._flat.grad = torch.zeros_like(self._flat)
+        self._flat = torch.cat([p.detach().reshape(-1) for p in self.parameters()])
+        gradient = torch.zeros_like(self._flat)
+        self._places: dict[str, tuple[slice, torch.Size]] = {}
         start = 0
-        for parameter in parameters:
-            stop = start + parameter.numel()
-            parameter.data = self._flat[start:stop].view(parameter.shape)
-            parameter.grad = self._flat.grad[start:stop].view(parameter.shape)
-            start = stop
+        for name, parameter in self.named_parameters():
+            place = slice(start, start + parameter.numel())
+            parameter.data = self._flat[place].view(parameter.shape)
+            parameter.grad = gradient[place].view(parameter.shape)
+            self._places[name] = (place, parameter.shape)
+            start = place.stop
+        self._flat.grad = gradient
+        # The same memory as a leaf of autograd's graph; its gradient is added to in place.
+        self._leaf = self._flat.detach().requires_grad_()
+        self._leaf.grad = gradient
+        self._viewed: tuple[int, dict[str, FloatArray]] = (0, {})
+
+    def _arrays(self) -> dict[str, FloatArray]:
+        """Return the parameters as NumPy arrays on the same memory, by name."""
+        # Making the views anew would cost as much as a small layer; a copy of the policy has other memory.
+        pointer = self._flat.data_ptr()
+        if self._viewed[0] != pointer:
+            self._viewed = (pointer, self._views(self._flat.numpy()))
+        return self._viewed[1]
+
+    def _views(self, flat: FloatArray) -> dict[str, FloatArray]:
+        """Cut a flat array into arrays of the parameters' shapes."""
+        return {name: flat[place].reshape(shape) for name, (place, shape) in self._places.items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Put the parameters of an unpickled policy, which came as separate tensors, together again."""
+        super().__setstate__(state)
+        (old,) = self.optimizer.param_groups[0]["params"]
+        self._share_memory()
+        self.optimizer.param_groups[0]["params"] = [self._flat]
+        if old in self.optimizer.state:
+            self.optimizer.state[self._flat] = self.optimizer.state.pop(old)
 
     @property
     def flat_parameters(self) -> torch.Tensor:
@@ -145,7 +169,7 @@ class MessagePolicy(BasePolicy):
 
     def write(self, features: FloatArray, random: np.random.Generator, deterministic: bool = False) -> Written:
         """Write one message per row of ``features`` (n, F)."""
-        scores = self.actor.numpy_forward(features)
+        scores = self._run("actor", features)[1]
         n, n_slots = len(features), self.grammar.n_slots
         uniform = None if deterministic else random.random((n, n_slots), dtype=np.float32)
         state = self.grammar.start[self.grammar.dialect(features)]
@@ -156,7 +180,7 @@ class MessagePolicy(BasePolicy):
 
         Distributions have shape (W, n): reductions over few choices are fast along the first axis.
         """
-        grammar, pair_bias = self.grammar, self.pair_bias.detach().numpy()
+        grammar, pair_bias = self.grammar, self._arrays()["pair_bias"]
         n, n_slots = len(scores), grammar.n_slots
         rows, offset = np.arange(n), np.arange(n) * scores.shape[1]
         message, states = np.zeros((n, n_slots), np.int64), np.full((n, n_slots), DONE)
@@ -190,7 +214,7 @@ class MessagePolicy(BasePolicy):
         parse = self.grammar.parse(message, dialect)
         if not parse.legal.all():
             raise ValueError(f"message: row {int(np.flatnonzero(~parse.legal)[0])} is not a legal message.")
-        scores = self.actor.numpy_forward(features)
+        scores = self._run("actor", features)[1]
         return self._walk(scores, self.grammar.start[dialect], lambda slot, *_: parse.position[:, slot])
 
     def answer_probability(self, features: FloatArray, message: IntArray) -> FloatArray:
@@ -203,35 +227,42 @@ class MessagePolicy(BasePolicy):
         """Return the critic's values (n,)."""
         if self.critic is None:
             raise ValueError("This policy has no critic: make it with critic=True.")
-        return self.critic.numpy_forward(features)[:, 0].astype(np.float64)
+        return self._run("critic", features)[1][:, 0].astype(np.float64)
+
+    def _run(self, network: str, features: FloatArray) -> tuple[list[FloatArray], FloatArray]:
+        """Run a network in NumPy; return the inputs of its layers and its outputs."""
+        arrays = self._arrays()
+        last = len(self.actor.weights) - 1
+        inputs, x = [], features
+        for layer in range(last + 1):
+            inputs.append(x)
+            x = x @ arrays[f"{network}.weights.{layer}"]
+            x += arrays[f"{network}.biases.{layer}"]
+            if layer < last:
+                np.maximum(x, 0.0, out=x)
+        return inputs, x
 
     # Torch side: training.
 
     def log_probs(self, slots: Slots) -> torch.Tensor:
         """Return the log-probabilities of written tokens, (m, L), with gradient."""
-        return _TokenLogProb.apply(  # type: ignore[no-untyped-call]
-            slots,
-            self.temperature,
-            len(self.actor.weights),
-            *self.actor.weights,
-            *self.actor.biases,
-            self.pair_bias,
-        )
+        result: torch.Tensor = _TokenLogProb.apply(self._leaf, self, slots)  # type: ignore[no-untyped-call]
+        return result
 
     def entropies(self, slots: Slots) -> torch.Tensor:
         """Return the entropy of every slot's distribution, (m, L), with gradient (by autograd)."""
         scores = self.actor(slots.features)
-        m, n_slots, width = slots.columns.shape
-        logits = scores.gather(1, slots.columns.view(m, -1)).view(m, n_slots, width)
+        m, n_slots = slots.state.shape
+        columns = torch.from_numpy(self.grammar.column)[slots.state]
+        logits = scores.gather(1, columns.view(m, -1)).view(m, n_slots, -1)
         logits = (logits + torch.nn.functional.embedding(slots.previous, self.pair_bias)) / self.temperature
-        legal = slots.blocked == 0
+        legal = torch.from_numpy(self.grammar.legal)[slots.state]
         every = logits.masked_fill(~legal, -1e9).log_softmax(dim=-1)
         return -torch.where(legal, every.exp() * every, torch.zeros_like(every)).sum(dim=-1)
 
     def slots(self, features: FloatArray, state: IntArray, previous: IntArray, position: IntArray) -> Slots:
-        """Look up what ``log_probs`` needs for messages as in ``Written``."""
-        arrays = (features, self.grammar.column[state], self._blocked.T[state], previous, position)
-        return Slots(*(torch.from_numpy(array) for array in arrays))
+        """Return what ``log_probs`` needs for messages as in ``Written``."""
+        return Slots(*(torch.from_numpy(array) for array in (features, state, previous, position)))
 
     # stable-baselines3 side.
 
@@ -264,7 +295,7 @@ def _no_learning(_: float) -> float:
 
 
 class _Network(torch.nn.Module):
-    """A ReLU multilayer perceptron with a NumPy twin on the same memory."""
+    """A ReLU multilayer perceptron; see ``MessagePolicy._run`` for its twin in NumPy."""
 
     def __init__(self, widths: list[int], random: np.random.Generator, last_gain: float) -> None:
         super().__init__()
@@ -284,62 +315,68 @@ class _Network(torch.nn.Module):
                 x = torch.relu(x)
         return x
 
-    def numpy_forward(self, x: FloatArray) -> FloatArray:
-        last = len(self.weights) - 1
-        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = x @ weight.detach().numpy()
-            x += bias.detach().numpy()
-            if layer < last:
-                np.maximum(x, 0.0, out=x)
-        return x
-
 
 class _TokenLogProb(torch.autograd.Function):
-    """Log-probabilities of written tokens, with the backward pass written out.
+    """Log-probabilities of written tokens, with forward and backward pass written out in NumPy.
 
-    Autograd would run about twice as many small operations (see benchmarks/speed.py); a test
-    compares the gradients of both.
+    For networks this small most of an update's time goes into starting operations, which costs NumPy
+    a fifth of what it costs torch (see benchmarks/speed.py); a test compares the gradients with
+    autograd's. Distributions have shape (W, m * L): reductions over few choices are fast along the
+    first axis.
     """
 
     @staticmethod
-    def forward(ctx: Any, slots: Slots, temperature: float, depth: int, *parameters: torch.Tensor) -> torch.Tensor:
-        weights, biases, pair_bias = parameters[:depth], parameters[depth : 2 * depth], parameters[-1]
-        layers = [slots.features]
-        for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
-            layers.append(torch.addmm(bias, layers[-1], weight).relu_())
-        scores = torch.addmm(biases[-1], layers[-1], weights[-1])
-        m, n_slots, width = slots.columns.shape
-        logits = scores.gather(1, slots.columns.view(m, -1)).view(m, n_slots, width)
-        logits += pair_bias.index_select(0, slots.previous.view(-1)).view(m, n_slots, width)
-        logits += slots.blocked
-        if temperature != 1.0:
-            logits /= temperature
-        # torch's log_softmax is slow over a few choices.
-        logits -= logits.amax(dim=-1, keepdim=True)
-        every = logits - logits.exp().sum(dim=-1, keepdim=True).log_()
-        ctx.slots, ctx.temperature, ctx.weights, ctx.layers = slots, temperature, weights, layers
-        ctx.every, ctx.sizes = every, (scores.shape, pair_bias.shape)
-        return every.gather(2, slots.position.unsqueeze(-1)).squeeze(-1)
+    def forward(ctx: Any, flat: torch.Tensor, policy: MessagePolicy, slots: Slots) -> torch.Tensor:
+        features, state, previous, position = (tensor.numpy() for tensor in slots)
+        layers, scores = policy._run("actor", features)
+        m, n_slots = state.shape
+        # Where in the flattened scores each choice of each slot stands.
+        places = policy._columns.take(state.ravel(), axis=1)
+        places += np.repeat(np.arange(0, scores.size, scores.shape[1]), n_slots)
+        logits = scores.ravel().take(places)
+        logits += np.ascontiguousarray(policy._arrays()["pair_bias"].T).take(previous.ravel(), axis=1)
+        logits += policy._blocked.take(state.ravel(), axis=1)
+        if policy.temperature != 1.0:
+            logits /= np.float32(policy.temperature)
+        logits -= logits.max(axis=0)
+        probability = np.exp(logits)
+        total = probability.sum(axis=0)
+        probability /= total
+        chosen = np.arange(m * n_slots)
+        log_prob = logits[position.ravel(), chosen] - np.log(total)
+        ctx.policy, ctx.layers = policy, layers
+        ctx.places, ctx.previous, ctx.position, ctx.probability = places, previous, position, probability
+        return torch.from_numpy(log_prob.reshape(m, n_slots))
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        slots, (score_shape, pair_shape) = ctx.slots, ctx.sizes
-        m, n_slots, width = slots.columns.shape
+        policy, probability, places = ctx.policy, ctx.probability, ctx.places
+        outer = np.ascontiguousarray(grad.numpy()).ravel()
         # d log p_k / d logit_j = [j = k] - p_j
-        grad_logits = ctx.every.exp().mul_(-grad.unsqueeze(-1))
-        grad_logits.scatter_add_(2, slots.position.unsqueeze(-1), grad.unsqueeze(-1))
-        if ctx.temperature != 1.0:
-            grad_logits /= ctx.temperature
-        flat = grad_logits.view(m, n_slots * width)
-        delta = flat.new_zeros(score_shape).scatter_add_(1, slots.columns.view(m, -1), flat)
-        grad_pair = flat.new_zeros(pair_shape).index_add_(0, slots.previous.view(-1), flat.view(-1, width))
-        grad_weights, grad_biases = [], []
-        for layer, weight in zip(reversed(ctx.layers), reversed(ctx.weights), strict=True):
-            grad_weights.append(layer.t() @ delta)
-            grad_biases.append(delta.sum(0))
-            if layer is not ctx.layers[0]:
-                delta = torch.ops.aten.threshold_backward(delta @ weight.t(), layer, 0.0)
-        return None, None, None, *reversed(grad_weights), *reversed(grad_biases), grad_pair
+        slope = probability * -outer
+        slope[ctx.position.ravel(), np.arange(len(outer))] += outer
+        if policy.temperature != 1.0:
+            slope /= np.float32(policy.temperature)
+        flat = np.zeros(policy._flat.shape, dtype=np.float32)
+        slopes, arrays = policy._views(flat), policy._arrays()
+        pairs = ctx.previous.ravel() * len(slope) + np.arange(len(slope))[:, None]
+        slopes["pair_bias"][:] = _scatter(pairs, slope, slopes["pair_bias"].shape)
+        last = len(ctx.layers) - 1
+        delta = _scatter(places, slope, (len(ctx.layers[0]), len(arrays[f"actor.biases.{last}"])))
+        for index in range(last, -1, -1):
+            layer = ctx.layers[index]
+            np.matmul(layer.T, delta, out=slopes[f"actor.weights.{index}"])
+            delta.sum(axis=0, out=slopes[f"actor.biases.{index}"])
+            if index:
+                delta = delta @ arrays[f"actor.weights.{index}"].T
+                delta *= layer > 0
+        return torch.from_numpy(flat), None, None
+
+
+def _scatter(places: IntArray, values: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+    """Add values up by flat place into an array; places may repeat."""
+    flat = np.bincount(places.ravel(), weights=values.ravel(), minlength=math.prod(shape))
+    return flat.reshape(shape).astype(np.float32)
 
 
 def _orthogonal(rows: int, columns: int, gain: float, random: np.random.Generator) -> FloatArray:

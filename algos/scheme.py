@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -330,7 +329,8 @@ def _check_combination(values: Mapping[str, Any]) -> None:
             raise ValueError(f"signal={values['signal']!r} has its own {name}: {name} must be 'none'.")
         if values[name] in TURN_LEVELS and not _per_turn(values):
             raise ValueError(
-                f"{name}={values[name]!r} is a level of turns, but signal={values['signal']!r} is one number per rollout."
+                f"{name}={values[name]!r} is a level of turns, but signal={values['signal']!r} gives one number per "
+                "rollout."
             )
     if values["dead_groups"] == "excluded" and (values["baseline"] != "prompt" or values["singleton"] == "raw"):
         raise ValueError(

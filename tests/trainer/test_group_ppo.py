@@ -1,6 +1,8 @@
 """GroupPPO as a stable-baselines3 algorithm: learning, saving, logging, numerics, bad input."""
 
+import copy
 import dataclasses
+import pickle
 import random
 import subprocess
 import sys
@@ -142,9 +144,10 @@ def test_gradient_equals_autograd(temperature):
     weights = torch.randn(slots.position.shape, generator=torch.Generator().manual_seed(1))
 
     def reference():
-        scores = model.policy.actor(slots.features)
-        m, n_slots, width = slots.columns.shape
-        logits = scores.gather(1, slots.columns.view(m, -1)).view(m, n_slots, width) + slots.blocked
+        scores, grammar = model.policy.actor(slots.features), model.policy.grammar
+        m, n_slots = slots.state.shape
+        columns, legal = (torch.from_numpy(table)[slots.state] for table in (grammar.column, grammar.legal))
+        logits = scores.gather(1, columns.view(m, -1)).view(m, n_slots, -1).masked_fill(~legal, -torch.inf)
         logits = logits + torch.nn.functional.embedding(slots.previous, model.policy.pair_bias)
         return (logits / temperature).log_softmax(-1).gather(2, slots.position.unsqueeze(-1)).squeeze(-1)
 
@@ -156,6 +159,22 @@ def test_gradient_equals_autograd(temperature):
     assert torch.allclose(model.policy.log_probs(slots), reference(), atol=1e-6)
     assert float(gradients[1].abs().max()) > 1
     assert torch.allclose(gradients[0], gradients[1], atol=1e-4)
+
+
+@pytest.mark.parametrize("copier", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy))])
+def test_copies_of_a_policy_have_memory_of_their_own(copier):
+    model = small_model()
+    data = rollouts(model)
+    twin = copier(model.policy)
+    before = twin.write(data.features, np.random.default_rng(0))
+    with torch.no_grad():
+        model.policy.flat_parameters.add_(1.0)
+    again = twin.write(data.features, np.random.default_rng(0))
+    assert all(np.array_equal(one, two) for one, two in zip(before, again, strict=True))
+    slots = twin.slots(data.features, data.state, data.previous, data.position)
+    twin.log_probs(slots).sum().backward()
+    assert float(twin.flat_parameters.grad.abs().max()) > 0
+    assert not np.array_equal(model.policy.write(data.features, np.random.default_rng(0)).log_prob, before.log_prob)
 
 
 def test_entropies_agree_with_the_rollout_and_ignore_illegal_tokens():
