@@ -149,7 +149,7 @@ class MessagePolicy(BasePolicy):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Put the parameters of an unpickled policy, which came as separate tensors, together again."""
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         (old,) = self.optimizer.param_groups[0]["params"]
         self._share_memory()
         self.optimizer.param_groups[0]["params"] = [self._flat]

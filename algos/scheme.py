@@ -10,6 +10,7 @@ from typing import Any
 
 from algos import parts
 from algos.batch import LEVELS, TURN_LEVELS
+from algos.parts import Part
 
 LEVEL_CHOICES: dict[str, tuple[str, ...]] = {
     "baseline": ("none", *LEVELS, *TURN_LEVELS),
@@ -168,7 +169,7 @@ class Scheme:
         object.__setattr__(self, "options", _checked_options(values, dict(self.options)))
 
     @property
-    def parts(self) -> tuple[parts.Part, ...]:
+    def parts(self) -> tuple[Part, ...]:
         """The parts that are in use."""
         return _active({name: getattr(self, name) for name in FIELDS})
 
@@ -192,7 +193,7 @@ class Scheme:
         chosen = parts.find(axis, getattr(self, axis))
         return chosen.function(self, *arguments, **self.options_of(chosen))
 
-    def options_of(self, chosen: parts.Part) -> dict[str, Any]:
+    def options_of(self, chosen: Part) -> dict[str, Any]:
         """Return the options of a part: this scheme's, else the defaults."""
         own = dict(self.options)
         return {name: own.get(name, option.default) for name, option in chosen.options.items()}
@@ -343,7 +344,7 @@ def _per_turn(values: Mapping[str, Any]) -> bool:
     return "per_turn" in parts.find("signal", values["signal"]).tags
 
 
-def _active(values: Mapping[str, Any]) -> tuple[parts.Part, ...]:
+def _active(values: Mapping[str, Any]) -> tuple[Part, ...]:
     """Return the parts that a combination of values puts to use."""
     used = _used(values)
     return tuple(parts.find(axis, values[axis]) for axis in PART_FIELDS if axis in used)

@@ -139,6 +139,80 @@ def table(
     return 0
 
 
+def claims(
+    only: tuple[str, ...] = (),
+    phase: Literal["all", "tune", "report", "sensitivity"] = "all",
+    jobs: int = -1,
+    shard: str = "1/1",
+    root: Path = store.RESULTS,
+) -> int:
+    """Train what is missing for the claims' scoreboard: tuning, reported runs, then sensitivity.
+
+    Args:
+        only: Keys of claims; all by default.
+        phase: `all` runs the three in turn.
+        jobs: Number of processes, -1 for one per core.
+        shard: Run part I of N, as I/N.
+        root: Folder of all results.
+    """
+    runs = _claim_runs(only)
+    phases: tuple[Phase, ...] = ("tune", "report", "sensitivity") if phase == "all" else (phase,)
+    for step in phases:
+        rates = None
+        if step != "tune":
+            rates = runs.choose_rates(store.gather(runs, root).to_pylist())
+        summary = runner.run(runs, step, _train, jobs, root, _parse_shard(shard), learning_rates=rates)
+        _say(f"claims {step}: {summary.trained} trained, {summary.skipped} already finished")
+        if summary.failures:
+            store.gather(runs, root)
+            _report_failures(summary.failures)
+            return 1
+    store.gather(runs, root)
+    return 0
+
+
+def scoreboard(
+    only: tuple[str, ...] = (),
+    as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    write: bool = False,
+    root: Path = store.RESULTS,
+) -> int:
+    """Judge the claims whose runs are there.
+
+    Args:
+        only: Keys of claims; all by default.
+        as_json: Print JSON.
+        write: Write `claims.json` into the folder of results and `RESULTS.md` beside it.
+        root: Folder of all results.
+    """
+    from benchmarks.claims.scoreboard import document, markdown
+    from benchmarks.claims.scoreboard import scoreboard as judge
+
+    runs = _claim_runs(only)
+    entries = judge(runs, store.gather(runs, root).to_pylist())
+    text = json.dumps(document(entries), indent=1, allow_nan=False) + "\n"
+    if write:
+        store.write_text(root / "claims.json", text)
+        store.write_text(root.parent / "RESULTS.md", markdown(entries, "python -m benchmarks scoreboard --write"))
+    if as_json:
+        print(text, end="")
+        return 0
+    table = Table("claim", "effect [95 %]", "seeds", "verdict", "robust", title="claims")
+    for entry in entries:
+        table.add_row(entry.claim.key, _cell(entry.effect), str(entry.seeds), entry.verdict, entry.robust)
+    _show(table)
+    return 0
+
+
+def _claim_runs(only: tuple[str, ...]) -> Any:
+    from benchmarks.claims import CLAIMS, ClaimRuns
+
+    unknown = sorted(set(only) - {claim.key for claim in CLAIMS})
+    if unknown:
+        raise BenchmarkError(f"'only' must be among {[claim.key for claim in CLAIMS]}. Got {unknown} instead.")
+    return ClaimRuns([claim for claim in CLAIMS if not only or claim.key in only])
+
+
 def list_experiments() -> int:
     """List the experiments and the questions they ask."""
     rows = Table("experiment", "question", "axis", "runs")
@@ -164,6 +238,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "status": status,
         "table": table,
         "list": list_experiments,
+        "claims": claims,
+        "scoreboard": scoreboard,
     }
     try:
         status_code: int = tyro.extras.subcommand_cli_from_dict(

@@ -10,13 +10,13 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, get_args
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import Any, Literal, Protocol, get_args
 
 # Raise it when a change of the code makes stored results incomparable with new ones.
 RESULTS_VERSION = 1
 
-Phase = Literal["tune", "report"]
+Phase = Literal["tune", "report", "sensitivity"]
 Metric = Literal["mean", "worst", "final_mean", "final_worst"]
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -61,12 +61,16 @@ class Budget:
     Attributes:
         total_turns: Environment turns of training.
         n_prompts: Prompts per update.
-        group_size: Rollouts per prompt, at least 2: a group of one has no signal.
+        group_size: Rollouts per prompt; for schemes that compare within groups at least 2.
         n_epochs: Passes over the rollouts of one update.
         n_minibatches: Minibatches per pass.
         n_evaluations: Evaluation points during training, besides the one before it.
         eval_rollouts: Rollouts per environment and evaluation point.
         warmstart_success: Success rate of the base policy, in [0, 1]; 0 is no warm start.
+        staleness: Rollouts are written by the policy of this many updates ago.
+        net_width: Width of the two hidden layers.
+        eval_group: Evaluation rollouts per prompt; of more than one, at least one success counts
+            for ``pass_at_k``.
     """
 
     total_turns: int
@@ -77,11 +81,15 @@ class Budget:
     n_evaluations: int
     eval_rollouts: int
     warmstart_success: float
+    staleness: int = 0
+    net_width: int = 64
+    eval_group: int = 1
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        for entry in fields(self)[:-1]:
-            _check_integer(entry.name, getattr(self, entry.name), minimum=2 if entry.name == "group_size" else 1)
+        for entry in fields(self):
+            if entry.name != "warmstart_success":
+                _check_integer(entry.name, getattr(self, entry.name), minimum=0 if entry.name == "staleness" else 1)
         success = _finite("warmstart_success", self.warmstart_success)
         if not 0 <= success <= 1:
             raise ValueError(f"'warmstart_success' must be in the range [0, 1]. Got {success!r} instead.")
@@ -176,8 +184,8 @@ class Experiment:
         """Configurations of one phase, seeds outermost: a sweep cut short still compares all schemes.
 
         Args:
-            phase: ``"tune"`` or ``"report"``. An experiment with one learning rate has no
-                tuning runs.
+            phase: ``"tune"`` or ``"report"`` (``"sensitivity"`` is for claims). An experiment with
+                one learning rate has no tuning runs.
             learning_rates: The chosen rate of each scheme, from the grid; required for
                 ``"report"``, not allowed for ``"tune"``, which runs the whole grid.
 
@@ -213,9 +221,27 @@ class Experiment:
         ]
 
 
+class Runs(Protocol):
+    """Anything that expands into runs: an `Experiment`, or the claims."""
+
+    @property
+    def name(self) -> str:
+        """File name of the results."""
+
+    def runs(self, phase: Phase, learning_rates: Any = None) -> list[RunConfig]:
+        """Configurations of one phase."""
+
+    def every_run(self) -> list[RunConfig]:
+        """All configurations that can belong to it."""
+
+
 def canonical(config: RunConfig) -> str:
     """The complete configuration as JSON, the same text for equal configurations."""
     document = {"results_version": RESULTS_VERSION, **asdict(config)}
+    # Settings that came later stay out at their defaults, so that older results keep their identity.
+    for entry in fields(Budget):
+        if entry.default is not MISSING and document["budget"][entry.name] == entry.default:
+            del document["budget"][entry.name]
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 

@@ -8,12 +8,12 @@ import os
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from joblib import Parallel, delayed, effective_n_jobs
 from rich.console import Console
@@ -28,7 +28,7 @@ from rich.progress import (
 
 from benchmarks import store
 from benchmarks.aggregate import choose_learning_rates
-from benchmarks.experiment import BenchmarkError, Experiment, Phase, RunConfig, run_id
+from benchmarks.experiment import BenchmarkError, Experiment, Phase, RunConfig, Runs, run_id
 
 __all__ = ["Failure", "Summary", "choose_learning_rates", "one_thread_each", "run", "shard_of"]
 
@@ -57,7 +57,7 @@ class Summary:
 
 
 def run(
-    experiment: Experiment,
+    experiment: Runs,
     phase: Phase,
     train: Train,
     n_jobs: int = -1,
@@ -66,7 +66,7 @@ def run(
     backend: Backend = "loky",
     address: str | None = None,
     progress: bool = True,
-    learning_rates: Mapping[str, float] | None = None,
+    learning_rates: Any = None,
 ) -> Summary:
     """Train and store the runs of one phase that are not finished yet.
 
@@ -93,7 +93,7 @@ def run(
     """
     _check(n_jobs, backend, address)
     root = root.resolve()  # Workers may have another working folder.
-    if phase == "report" and learning_rates is None:
+    if phase == "report" and learning_rates is None and isinstance(experiment, Experiment):
         learning_rates = choose_learning_rates(experiment, store.gather(experiment, root))
     configs = shard_of(experiment.runs(phase, learning_rates), shard)
     todo = [config for config in configs if not store.finished(config, root)]

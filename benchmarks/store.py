@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.experiment import Experiment, RunConfig, canonical, run_id
+from benchmarks.experiment import RunConfig, Runs, canonical, run_id
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "results"
@@ -135,7 +135,7 @@ def read(config: RunConfig, root: Path = RESULTS) -> pa.Table:
     return table
 
 
-def gather(experiment: Experiment, root: Path = RESULTS) -> pa.Table:
+def gather(experiment: Runs, root: Path = RESULTS) -> pa.Table:
     """Merge the experiment's run folders into its gathered file.
 
     Rows of the file whose run has no folder here are kept, even those of configurations that
@@ -165,6 +165,15 @@ def gather(experiment: Experiment, root: Path = RESULTS) -> pa.Table:
         _sync(temporary)
         _rename(temporary, path)
     return merged
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    _sync(temporary)
+    _rename(temporary, path)
 
 
 def _load(config: RunConfig, root: Path, footer_only: bool = False) -> pa.Table | pq.FileMetaData | None:

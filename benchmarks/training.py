@@ -18,6 +18,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 import torch
 
 import agentic_gym
@@ -28,7 +29,7 @@ from algos import GroupPPO
 from algos.collector import Trajectories, collect
 from algos.rows import VectorRows, make_rows
 from algos.warmstart import warmstart
-from benchmarks.experiment import RunConfig
+from benchmarks.experiment import Budget, RunConfig
 from benchmarks.store import RESULTS
 
 REWARD_KNOBS = ("reward_scale", "reward_offset", "reward_noise", "reward_noise_dist", "dense")
@@ -51,6 +52,7 @@ def train(config: RunConfig) -> list[dict[str, Any]]:
         "MessagePolicy", regime.env_id, scheme=config.scheme, n_prompts=budget.n_prompts,
         group_size=budget.group_size, n_epochs=budget.n_epochs, n_minibatches=budget.n_minibatches,
         learning_rate=config.learning_rate, env_kwargs=regime.env_kwargs, seed=config.seed,
+        staleness=budget.staleness, policy_kwargs=_network(budget),
     )  # fmt: skip
     if budget.warmstart_success > 0:
         _load_base_policy(model, config)
@@ -75,10 +77,12 @@ class _Examiner:
         regime, per_environment = config.regime, config.budget.eval_rollouts
         self.truths = reference_scores(regime.env_id, regime.env_kwargs)
         size = per_environment * len(self.truths)
+        # Several rollouts of each prompt; the prompts of a mixture are dealt to environments in turn.
+        self.group = config.budget.eval_group
         rows = make_rows(regime.env_id, size, regime.env_kwargs)
         assert isinstance(rows, VectorRows)
         self.rows = rows
-        self.prompt = np.arange(size) % rows.num_prompts
+        self.prompt = np.arange(size) // self.group % rows.num_prompts
         self.seed = config.seed
 
     def examine(self, model: GroupPPO, start: float) -> list[dict[str, Any]]:
@@ -105,8 +109,22 @@ class _Examiner:
             "return_mean": float(data.batch.returns[members].mean()),
             "gradient_share": float(logged.get(f"train/gradient_share/{truth.environment}", np.nan)),
             "dead_groups": float(logged.get("group/frac_reward_zero_std", np.nan)),
+            "entropy": float(logged.get("rollout/entropy", np.nan)),
+            "tokens": float(data.batch.tokens_per_rollout[members].mean()),
+            "length": float(data.batch.turns_per_rollout[members].mean()),
+            "pass_at_k": _pass_at_k(data, members),
             "wall_s": wall,
         }
+
+
+def _pass_at_k(data: Trajectories, members: npt.NDArray[np.bool_]) -> float:
+    """Share of the prompts with at least one success."""
+    prompts = data.batch.level("prompt").ids[members]
+    return float(np.mean([data.success[members][prompts == prompt].any() for prompt in np.unique(prompts)]))
+
+
+def _network(budget: Budget) -> dict[str, Any]:
+    return {"net_arch": [budget.net_width] * 2}
 
 
 def reference_scores(env_id: str, env_kwargs: Mapping[str, Any]) -> tuple[agentic_gym.Truth, ...]:
@@ -136,10 +154,15 @@ def dynamics(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def _load_base_policy(model: GroupPPO, config: RunConfig) -> None:
     """Give the model the base policy of its seed, made once and kept in a file."""
     regime, rate = config.regime, config.budget.warmstart_success
-    identity = json.dumps([_code(), regime.env_id, dynamics(regime.env_kwargs), config.seed, rate], sort_keys=True)
+    width = config.budget.net_width
+    parts = [_code(), regime.env_id, dynamics(regime.env_kwargs), config.seed, rate, width]
+    identity = json.dumps(parts, sort_keys=True)
     path = CACHE / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.pt"
     if not path.exists():
-        base = GroupPPO("MessagePolicy", regime.env_id, env_kwargs=regime.env_kwargs, seed=config.seed)
+        base = GroupPPO(
+            "MessagePolicy", regime.env_id, env_kwargs=regime.env_kwargs, seed=config.seed,
+            policy_kwargs=_network(config.budget),
+        )  # fmt: skip
         with warnings.catch_warnings():
             # Short of the band is short for all schemes alike; the first evaluation point shows it.
             warnings.filterwarnings("ignore", message="warmstart:")

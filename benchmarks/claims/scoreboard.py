@@ -1,0 +1,161 @@
+"""The scoreboard: every claim's effect, verdict, and whether the verdict is sensitive."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.claims.claim import Arm, Claim, Verdict, effect, metric_of, verdict
+from benchmarks.claims.suite import SEEDS, SENSITIVITY_SEEDS, VARIANTS, ClaimRuns
+from benchmarks.experiment import BenchmarkError, RunConfig, run_id
+from benchmarks.statistics import Interval
+
+SIGN = {"replicates": "yes", "contradicted": "no", "inconclusive": "open"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the scoreboard.
+
+    Attributes:
+        claim: What was tested.
+        effect: Mean paired difference with its 95 % interval.
+        control_mean: Mean metric of the control arm, to judge the effect's size.
+        seeds: Paired seeds behind it.
+        verdict: By the claim's rule.
+        learning_rates: The chosen rate of each arm.
+        sensitivity: Verdict under each variant, for those whose runs are there.
+    """
+
+    claim: Claim
+    effect: Interval
+    control_mean: float
+    seeds: int
+    verdict: Verdict
+    learning_rates: tuple[float, ...]
+    sensitivity: Mapping[str, Verdict]
+
+    @property
+    def robust(self) -> str:
+        """``yes`` if no variant has the opposite verdict and most have the same; else ``no``; ``-`` unknown."""
+        if len(self.sensitivity) < len(VARIANTS):
+            return "-"
+        same = sum(found == self.verdict for found in self.sensitivity.values())
+        opposite = {"replicates": "contradicted", "contradicted": "replicates"}.get(self.verdict)
+        return "yes" if same * 2 > len(VARIANTS) and opposite not in self.sensitivity.values() else "no"
+
+
+def scoreboard(runs: ClaimRuns, rows: Iterable[Mapping[str, Any]]) -> list[Entry]:
+    """Judge the claims whose reported runs are there.
+
+    Args:
+        runs: The claims.
+        rows: Evaluation points of the store.
+
+    Raises:
+        BenchmarkError: If tuning is incomplete.
+    """
+    by_run: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_run[row["run_id"]].append(row)
+    rates = runs.choose_rates(row for points in by_run.values() for row in points)
+    entries = []
+    for claim in runs.claims:
+        values = [_by_seed(runs, by_run, arm, claim.metric, rates[arm], None) for arm in claim.arms]
+        seeds = set.intersection(*(set(arm) for arm in values))
+        if len(seeds) < 2:
+            continue
+        found = effect(claim, values)
+        entries.append(
+            Entry(
+                claim, found, sum(values[1][seed] for seed in seeds) / len(seeds), len(seeds), verdict(claim, found),
+                tuple(rates[arm] for arm in claim.arms), _sensitivity(runs, by_run, claim, rates),
+            )
+        )  # fmt: skip
+    return entries
+
+
+def _by_seed(
+    runs: ClaimRuns, by_run: Mapping[str, list[Mapping[str, Any]]], arm: Arm, metric: str, rate: float,
+    variant: str | None,
+) -> dict[int, float]:  # fmt: skip
+    """Return an arm's metric by seed, of the seeds that are finished."""
+
+    def config(seed: int) -> RunConfig:
+        return runs.variant(arm, variant, seed, rate) if variant else runs.report(arm, seed, rate)
+
+    identities = {seed: run_id(config(seed)) for seed in (SENSITIVITY_SEEDS if variant else SEEDS)}
+    values = {seed: metric_of(by_run[name], metric) for seed, name in identities.items() if name in by_run}
+    return {seed: value for seed, value in values.items() if math.isfinite(value)}
+
+
+def _sensitivity(
+    runs: ClaimRuns, by_run: Mapping[str, list[Mapping[str, Any]]], claim: Claim, rates: Mapping[Arm, float]
+) -> dict[str, Verdict]:
+    result: dict[str, Verdict] = {}
+    for variant in VARIANTS:
+        values = [_by_seed(runs, by_run, arm, claim.metric, rates[arm], variant) for arm in claim.arms]
+        if len(set.intersection(*(set(arm) for arm in values))) >= 2:
+            result[variant] = verdict(claim, effect(claim, values))
+    return result
+
+
+def document(entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    """Return the scoreboard as plain data."""
+    return [
+        {
+            "key": entry.claim.key, "source": entry.claim.source, "statement": entry.claim.statement,
+            "treatment": entry.claim.treatment.scheme, "control": entry.claim.control.scheme,
+            "regime": entry.claim.treatment.regime.name, "metric": entry.claim.metric,
+            "predicted": entry.claim.direction, "effect": entry.effect.estimate, "low": entry.effect.low,
+            "high": entry.effect.high, "control_mean": entry.control_mean, "seeds": entry.seeds,
+            "verdict": entry.verdict, "robust": entry.robust, "sensitivity": dict(entry.sensitivity),
+            "learning_rates": list(entry.learning_rates), "note": entry.claim.note,
+            "treatment_budget": asdict(entry.claim.treatment.budget),
+            "control_budget": asdict(entry.claim.control.budget),
+        }
+        for entry in entries
+    ]  # fmt: skip
+
+
+def markdown(entries: list[Entry], command: str) -> str:
+    """Return the scoreboard as a page."""
+    if not entries:
+        raise BenchmarkError("claims: no claim has its reported runs yet.")
+    counts = Counter(entry.verdict for entry in entries)
+    lines = [
+        "# Do the published claims replicate?",
+        "",
+        f"{len(entries)} claims: {counts['replicates']} replicate, {counts['contradicted']} are contradicted, "
+        f"{counts['inconclusive']} are inconclusive, each in one small regime of this suite. "
+        "A claim about language models is not refuted by a chain of cues: the table says what happens where the "
+        "claimed cause is isolated. Rules were fixed before the runs (`benchmarks/claims/catalogue.py`): "
+        "the 95 % bootstrap interval of the paired difference lies on the predicted side of 0.",
+        "",
+        f"Made by `{command}`.",
+        "",
+        "| claim | source | treatment against control | regime | metric | effect [95 %] | control | seeds | verdict | "
+        "robust |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for entry in entries:
+        claim = entry.claim
+        note = f" *({claim.note})*" if claim.note else ""
+        budget = "" if claim.control.budget == claim.treatment.budget else " (other budget)"
+        lines.append(
+            f"| {claim.statement}{note} | {claim.source} | `{claim.treatment.scheme}` against "
+            f"`{claim.control.scheme}`{budget} | {claim.treatment.regime.name} | {claim.metric}, {claim.direction} | "
+            f"{entry.effect.estimate:+.3f} [{entry.effect.low:+.3f}, {entry.effect.high:+.3f}] | "
+            f"{entry.control_mean:.3f} | {entry.seeds} | **{entry.verdict}** | {entry.robust} |"
+        )
+    lines += [
+        "",
+        "`robust`: the verdict is the same in most of three variants with 10 seeds (a third of the learning rate, "
+        "three times it, layers of 32 units) and opposite in none; `-` where these runs are missing. "
+        "Several of 54 verdicts are expected to be wrong by chance: intervals are not corrected for their number.",
+        "",
+    ]
+    return "\n".join(lines)
