@@ -7,7 +7,7 @@ export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 
-.PHONY: demo test reproduce figure speed lint types format clean
+.PHONY: demo test reproduce figure speed suite docs lint types format clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'agentic-gym needs Python 3.11 or newer; use PYTHON=...')"
@@ -32,6 +32,18 @@ figure: .venv/installed
 
 speed: .venv/installed
 	$(BIN)/python -m benchmarks.speed --json results/speed.json
+
+suite: .venv/installed
+	$(BIN)/python -m benchmarks.suite
+
+docs: .venv/docs
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo site/index.html
+
+.venv/docs: .venv/installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
+	touch $@
 
 lint: .venv/installed
 	$(BIN)/ruff check .
