@@ -14,7 +14,7 @@ from algos.advantages import advantages
 from algos.batch import RolloutBatch
 from algos.group_ppo import GroupPPO
 from algos.policies import MessagePolicy
-from algos.recipes import RECIPES, Recipe
+from algos.recipes import RECIPES, Recipe, register_recipe
 from algos.scheme import Scheme, make_scheme
 from algos.surrogates import policy_loss
 
@@ -28,4 +28,5 @@ __all__ = [
     "advantages",
     "make_scheme",
     "policy_loss",
+    "register_recipe",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from algos.recipes.carry_over import CARRY_OVER, CarryOver
 from algos.recipes.levels import LEVELS
 from algos.recipes.outcome import OUTCOME
 from algos.recipes.recipe import Recipe
@@ -22,4 +23,24 @@ def recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
-__all__ = ["RECIPES", "Recipe", "recipe"]
+def register_recipe(name: str, new: Recipe) -> None:
+    """Make a scheme of your own known by a name, everywhere that recipe names are taken.
+
+    Args:
+        name: a Python identifier that no recipe has.
+        new: the scheme and what you say of it.
+
+    Raises:
+        ValueError: if the name is no identifier, or is taken.
+        TypeError: if ``new`` is not a ``Recipe``.
+    """
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"name={name!r} is not allowed: it must be an identifier, for example 'trimmed_grpo'.")
+    if name in RECIPES:
+        raise ValueError(f"name={name!r} is taken: there is a recipe of that name.")
+    if not isinstance(new, Recipe):
+        raise TypeError(f"new={new!r} is not allowed: it must be a Recipe.")
+    RECIPES[name] = new
+
+
+__all__ = ["CARRY_OVER", "RECIPES", "CarryOver", "Recipe", "recipe", "register_recipe"]

@@ -1,0 +1,156 @@
+"""Claims: the catalogue is well formed, the rule decides as written, runs are shared and tuned apart."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from algos import make_scheme
+from benchmarks.claims import CLAIMS, Arm, Claim, ClaimRuns
+from benchmarks.claims.claim import effect, metric_of, verdict
+from benchmarks.claims.regimes import CHAIN, CHAIN_OFFSET, SHORT, short
+from benchmarks.claims.scoreboard import document, markdown, scoreboard
+from benchmarks.claims.suite import LEARNING_RATES, SEEDS, SENSITIVITY_SEEDS, TUNING_SEEDS, VARIANTS
+from benchmarks.experiment import BenchmarkError, run_id
+from benchmarks.statistics import Interval
+
+
+def claim(direction="greater", **changes):
+    arms = {"treatment": Arm("grpo", CHAIN, SHORT), "control": Arm("reinforce", CHAIN, SHORT)}
+    return Claim("key", "somewhere", "x beats y", metric="score", direction=direction, **{**arms, **changes})
+
+
+def test_the_catalogue_is_well_formed():
+    assert len(CLAIMS) >= 30
+    assert len({entry.key for entry in CLAIMS}) == len(CLAIMS)
+    for entry in CLAIMS:
+        assert "arXiv" in entry.source and entry.statement.endswith(".")
+        for arm in entry.arms:
+            make_scheme(arm.scheme)
+        one, two = entry.treatment, entry.control
+        assert one != two, entry.key
+        # One cause at a time: the regime is common, and the schemes or the budgets differ.
+        assert one.regime == two.regime and (one.scheme != two.scheme or one.budget != two.budget)
+
+
+@pytest.mark.parametrize(
+    ("direction", "low", "high", "expected"),
+    [
+        ("greater", 0.01, 0.2, "replicates"), ("greater", -0.1, 0.2, "inconclusive"),
+        ("greater", -0.3, -0.1, "contradicted"), ("greater", 0.0, 0.2, "inconclusive"),
+        ("less", -0.3, -0.1, "replicates"), ("less", 0.01, 0.2, "contradicted"), ("less", -0.1, 0.1, "inconclusive"),
+        ("equal", -0.02, 0.02, "replicates"), ("equal", -0.02, 0.05, "inconclusive"),
+        ("equal", 0.04, 0.09, "contradicted"), ("equal", -0.09, -0.04, "contradicted"),
+        ("equal", -0.03, 0.03, "replicates"),
+    ],
+)  # fmt: skip
+def test_the_rule(direction, low, high, expected):
+    assert verdict(claim(direction), Interval((low + high) / 2, low, high)) == expected
+
+
+def test_effects_are_paired_and_differences_of_differences():
+    random = np.random.default_rng(0)
+    base = {seed: float(random.normal()) for seed in range(20)}
+    better = {seed: value + 0.1 + 0.01 * random.normal() for seed, value in base.items()}
+    found = effect(claim(), [better, base])
+    assert 0.09 < found.low < found.estimate < found.high < 0.11
+    against = (Arm("grpo", CHAIN_OFFSET, SHORT), Arm("reinforce", CHAIN_OFFSET, SHORT))
+    twice = effect(claim(against=against), [better, base, better, base])
+    assert twice.estimate == pytest.approx(0.0, abs=1e-12)
+    del better[3]
+    assert effect(claim(), [better, base]).estimate == pytest.approx(0.1, abs=0.02)
+    with pytest.raises(ValueError, match="claim 'key' has 1 seeds common to all arms; it needs at least 2"):
+        effect(claim(), [{0: 1.0}, base])
+
+
+ROWS = [
+    {"turns": turns, "environment": name, "score": score, "tokens": 2 * score}
+    for turns, name, score in [(0, "a", 9.0), (0, "b", 9.0), (5, "a", 1.0), (5, "b", 3.0), (9, "a", 2.0), (9, "b", 6.0)]
+]
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        ("score", 3.0), ("score@end", 4.0), ("score.worst", 1.5), ("score.worst@end", 2.0), ("score.b", 4.5),
+        ("score.b@end", 6.0), ("tokens", 6.0),
+    ],
+)  # fmt: skip
+def test_metrics_leave_the_base_policy_out(metric, expected):
+    assert metric_of(ROWS, metric) == expected
+
+
+def test_a_metric_that_is_not_there():
+    with pytest.raises(ValueError, match=r"metric='score\.c' is not in the rows: no environment 'c'"):
+        metric_of(ROWS, "score.c")
+
+
+def small_runs():
+    arm = Arm("grpo", CHAIN, SHORT)
+    first = claim(treatment=arm)
+    second = dataclasses.replace(first, key="other", control=Arm("rloo", CHAIN, SHORT))
+    return ClaimRuns([first, second])
+
+
+def test_runs_are_shared_and_tuned_on_other_seeds():
+    runs = small_runs()
+    assert len(runs.arms) == 3
+    tune = runs.runs("tune")
+    assert len(tune) == 3 * len(TUNING_SEEDS) * len(LEARNING_RATES)
+    assert not {config.seed for config in tune} & set(SEEDS)
+    rates = dict.fromkeys(runs.arms, 3e-3)
+    report, other = runs.runs("report", rates), runs.runs("sensitivity", rates)
+    assert len(report) == 3 * len(SEEDS) and len(other) == 3 * len(SENSITIVITY_SEEDS) * len(VARIANTS)
+    identities = [run_id(config) for config in (*tune, *report, *other)]
+    assert len(set(identities)) == len(identities)
+    assert set(identities) <= {run_id(config) for config in runs.every_run()}
+    with pytest.raises(ValueError, match="learning_rates=None is not allowed for the phase 'report'"):
+        runs.runs("report")
+
+
+def made_up(runs, phase, rates, gain):
+    """Rows in which grpo gains, and the middle learning rate is best."""
+    rows = []
+    for config in runs.runs(phase, rates):
+        noise = np.random.default_rng([config.seed, len(config.scheme)]).normal()
+        score = 0.5 + gain * (config.scheme == "grpo") - 0.1 * (config.learning_rate != 3e-3) + 0.01 * noise
+        for turns in (0, 10):
+            rows.append(
+                {
+                    "run_id": run_id(config), "phase": phase, "turns": turns, "environment": "Chain", "score": score,
+                    "seed": config.seed,
+                }
+            )  # fmt: skip
+    return rows
+
+
+def test_the_scoreboard_from_rows():
+    runs = small_runs()
+    rows = made_up(runs, "tune", None, 0.1)
+    with pytest.raises(BenchmarkError, match="1 tuning runs are missing"):
+        runs.choose_rates(row for row in rows if row["run_id"] != rows[0]["run_id"])
+    rates = runs.choose_rates(rows)
+    assert set(rates.values()) == {3e-3}
+    assert scoreboard(runs, rows) == []
+    with pytest.raises(BenchmarkError, match="no claim has its reported runs"):
+        markdown([], "command")
+    rows += made_up(runs, "report", rates, 0.1)
+    entries = scoreboard(runs, rows)
+    assert [entry.verdict for entry in entries] == ["replicates"] * 2
+    assert entries[0].effect.estimate == pytest.approx(0.1, abs=0.02) and entries[0].seeds == len(SEEDS)
+    assert [entry.robust for entry in entries] == ["-", "-"]
+    same = scoreboard(runs, rows + made_up(runs, "sensitivity", rates, 0.1))
+    assert [entry.robust for entry in same] == ["yes", "yes"]
+    opposite = scoreboard(runs, rows + made_up(runs, "sensitivity", rates, -0.1))
+    assert [entry.robust for entry in opposite] == ["no", "no"]
+    data = document(same)
+    assert data[0]["verdict"] == "replicates" and data[0]["sensitivity"] == dict.fromkeys(VARIANTS, "replicates")
+    page = markdown(same, "python -m somewhere")
+    assert "2 claims: 2 replicate" in page and "`python -m somewhere`" in page and "| **replicates** | yes |" in page
+
+
+def test_budgets_that_came_later_keep_the_identity_of_older_runs():
+    runs = small_runs()
+    config = runs.report(runs.arms[0], 0, 1e-3)
+    assert run_id(config) == run_id(dataclasses.replace(config, budget=short(staleness=0, net_width=64, eval_group=1)))
+    assert run_id(config) != run_id(dataclasses.replace(config, budget=short(staleness=1)))
