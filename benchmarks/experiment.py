@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Protocol, get_args
 
 # Raise it when a change of the code makes stored results incomparable with new ones.
@@ -39,12 +39,14 @@ class Regime:
         env_kwargs: Knobs of the environment, JSON values only. Copied, so that a later change
             of the caller's object cannot change the experiment; tuples become lists.
         axis_value: Position of the regime on the experiment's axis.
+        budget: Fields of the experiment's budget that the regime changes, where the axis is one of them.
     """
 
     name: str
     env_id: str
     env_kwargs: Mapping[str, Any] = field(hash=False)
     axis_value: float
+    budget: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         """Check the fields and copy the knobs."""
@@ -52,6 +54,12 @@ class Regime:
         _check_text("env_id", self.env_id)
         object.__setattr__(self, "env_kwargs", _json_copy("env_kwargs", self.env_kwargs))
         object.__setattr__(self, "axis_value", _finite("axis_value", self.axis_value))
+        if self.budget is not None:
+            object.__setattr__(self, "budget", _json_copy("budget", self.budget))
+
+    def apply(self, budget: "Budget") -> "Budget":
+        """Return the budget with this regime's changes."""
+        return replace(budget, **(self.budget or {}))
 
 
 @dataclass(frozen=True)
@@ -213,7 +221,7 @@ class Experiment:
 
     def _product(self, phase: Phase, seeds: Iterable[int], rates: Mapping[str, tuple[float, ...]]) -> list[RunConfig]:
         return [
-            RunConfig(self.name, regime, scheme, seed, rate, phase, self.budget)
+            RunConfig(self.name, regime, scheme, seed, rate, phase, regime.apply(self.budget))
             for seed in seeds
             for regime in self.regimes
             for scheme in self.schemes
@@ -242,6 +250,8 @@ def canonical(config: RunConfig) -> str:
     for entry in fields(Budget):
         if entry.default is not MISSING and document["budget"][entry.name] == entry.default:
             del document["budget"][entry.name]
+    if config.regime.budget is None:
+        del document["regime"]["budget"]
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 

@@ -113,9 +113,7 @@ def exact_gradients(model: GroupPPO, environments: Sequence[dict[str, Any]]) -> 
         ValueError: if an environment is not a chain whose score is a product of probabilities.
     """
     size = len(environments) * PROMPTS
-    engine = agentic_gym.AgenticVectorEnv(
-        size, family="Mixture", environments=environments, autoreset_mode="Disabled"
-    )
+    engine = agentic_gym.AgenticVectorEnv(size, family="Mixture", environments=environments, autoreset_mode="Disabled")
     for member in engine.family.members:
         if not isinstance(member, Chain) or member.graded or member.knobs.slip or member.turn_limit != member.depth:
             raise ValueError("environments: the exact gradient needs plain chains without slips and spare turns.")

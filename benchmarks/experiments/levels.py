@@ -1,0 +1,49 @@
+"""Which level of baseline and scale learns best as environments differ in scale, difficulty and noise at once?"""
+
+import dataclasses
+
+from benchmarks.claims.regimes import LONG
+from benchmarks.experiment import Experiment, Regime
+
+EXPERIMENT = Experiment(
+    name="levels",
+    question="Which level of baseline and scale learns best as environments differ in scale, difficulty and noise "
+    "at once?",
+    claim="The statistics' level matters only where environments differ; environment and prompt levels are "
+    "robust in all regimes.",
+    axis="mismatch (0 matched, 1 scale, 2 difficulty, 3 noise, 4 all)",
+    metric="mean",
+    regimes=(
+        Regime("matched", "agentic_gym/Mixture-v0", {"preset": "matched"}, 0.0),
+        Regime("scale", "agentic_gym/Mixture-v0", {"preset": "scale"}, 1.0),
+        Regime("difficulty", "agentic_gym/Mixture-v0", {"preset": "difficulty"}, 2.0),
+        Regime("noise", "agentic_gym/Mixture-v0", {"preset": "noise"}, 3.0),
+        Regime("all", "agentic_gym/Mixture-v0", {"preset": "all"}, 4.0),
+    ),
+    schemes=(
+        "reinforce",
+        "reinforce_pp",
+        "reinforce_pp_baseline",
+        "dr_grpo",
+        "rloo",
+        "lite_ppo",
+        "grpo",
+        "grpo:scale=task",
+        "agentrl",
+        "erpo",
+    ),
+    seeds=tuple(range(10)),
+    tuning_seeds=(100, 101),
+    learning_rates=(1e-3, 3e-3, 1e-2),
+    budget=LONG,
+)
+
+QUICK = dataclasses.replace(
+    EXPERIMENT,
+    name="levels_quick",
+    regimes=EXPERIMENT.regimes[-1:],
+    schemes=EXPERIMENT.schemes[:3],
+    seeds=(0, 1),
+    tuning_seeds=(),
+    learning_rates=(3e-3,),
+)
