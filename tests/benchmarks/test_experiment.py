@@ -81,7 +81,7 @@ def test_experiment_refuses(change: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"group_size": 1}, "'group_size' must be an int of at least 1. Got 0"),
+        ({"group_size": 0}, "'group_size' must be an int of at least 1. Got 0"),
         ({"n_prompts": 0}, "'n_prompts' must be an int of at least 1. Got 0"),
         ({"total_turns": 1e6}, "'total_turns' must be an int"),
         ({"n_epochs": True}, "'n_epochs' must be an int"),
