@@ -1,0 +1,81 @@
+"""What the schemes' gradient estimates look like beside the exact gradient.
+
+python -m plots microscope
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from plots.style import BLUE, GREEN, GREY, PURPLE, SETTINGS, VERMILION, spread_labels
+
+COLOURS = {
+    "reinforce": VERMILION, "rloo": VERMILION, "dr_grpo": VERMILION, "lite_ppo": PURPLE,
+    "reinforce_pp_baseline": PURPLE, "grpo": BLUE, "agentrl": BLUE, "erpo": BLUE, "maxrl": GREEN,
+}  # fmt: skip
+DASHES = {"rloo": (4, 2), "reinforce_pp_baseline": (4, 2), "agentrl": (4, 2), "dr_grpo": (1, 1.5), "erpo": (1, 1.5)}
+AXES = {
+    "spread": "largest / smallest reward scale", "group_size": "rollouts per prompt (96 rollouts in all)",
+    "noise": "reward noise (standard deviation)",
+}  # fmt: skip
+ROWS = {
+    "bias_cosine": "cosine of the mean estimate\nwith the exact gradient",
+    "signal_to_noise": "signal to noise\n(squared norms)",
+    "smallest": "share of the environment\nwith the smallest rewards",
+}
+
+
+def draw(seen: Sequence[Mapping[str, Any]]) -> Any:
+    """Draw the entries of results/microscope.json: one column per axis, one row per quantity."""
+    default = {"spread": 1.0, "group_size": 8, "noise": 0.0}
+    with plt.rc_context(SETTINGS):
+        figure, axes = plt.subplots(len(ROWS), len(AXES), figsize=(12, 9), sharey="row")
+        figure.subplots_adjust(left=0.09, right=0.89, top=0.9, bottom=0.08, wspace=0.12, hspace=0.22)
+        for column, (name, label) in enumerate(AXES.items()):
+            others = {key: value for key, value in default.items() if key != name}
+            points = [e for e in seen if all(e["setting"][key] == value for key, value in others.items())]
+            for row, quantity in enumerate(ROWS):
+                _panel(axes[row, column], points, name, quantity, last=column == len(AXES) - 1)
+            axes[-1, column].set_xlabel(label)
+        for row, label in enumerate(ROWS.values()):
+            axes[row, 0].set_ylabel(label)
+        figure.text(
+            0.01, 0.965, "Gradient estimates against the exact gradient of the score", fontsize=12, weight="bold"
+        )
+        figure.text(
+            0.01, 0.938,
+            f"three chains, base success 0.3, {seen[0]['n']} estimates per point; the exact gradient gives each environment "
+            "about a third",
+            fontsize=9, color=GREY,
+        )  # fmt: skip
+        command = "python -m benchmarks.microscope --json results/microscope.json; python -m plots microscope"
+        figure.text(0.01, 0.012, command, color=GREY, fontsize=8, family="monospace")
+    return figure
+
+
+def _panel(axis: Any, points: Sequence[Mapping[str, Any]], name: str, quantity: str, last: bool) -> None:
+    ends = {}
+    for scheme, colour in COLOURS.items():
+        rows = sorted((p for p in points if p["scheme"] == scheme), key=lambda p: p["setting"][name])
+        if not rows:
+            continue
+        x = np.array([row["setting"][name] for row in rows], dtype=float)
+        y = [row["shares"][-1] if quantity == "smallest" else row[quantity] for row in rows]
+        axis.plot(x, y, color=colour, linewidth=1.4, marker="o", markersize=3, dashes=DASHES.get(scheme, (None, None)))
+        ends[scheme] = float(y[-1])
+    if name == "spread":
+        axis.set_xscale("log")
+    if name == "group_size":
+        axis.set_xscale("log", base=2)
+        axis.set_xticks([2, 4, 8, 16, 32], ["2", "4", "8", "16", "32"])
+    low, high = axis.get_ylim()
+    if last:
+        for scheme, height in spread_labels(ends, 0.075 * (high - low), low, high).items():
+            axis.annotate(
+                scheme, (1.02, height), xycoords=("axes fraction", "data"), fontsize=8, color=COLOURS[scheme], va="center",
+                annotation_clip=False,
+            )  # fmt: skip

@@ -1,0 +1,88 @@
+"""Phase diagram of an experiment: regimes by schemes, the score of each cell with its interval.
+
+python -m plots NAME      for every experiment without a figure of its own
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.aggregate import choose_learning_rates, current, run_scores, summarise
+from benchmarks.experiment import Experiment
+from benchmarks.statistics import Interval
+from plots.style import GREY, SETTINGS
+
+CELL_WIDTH, CELL_HEIGHT = 1.15, 0.36
+MAP = "cividis"
+"""Runs from dark blue to yellow also for colour-blind readers, and in grey."""
+
+
+def draw(experiment: Experiment, table: pa.Table) -> Any:
+    """Draw the experiment from its gathered rows: mean score and, in mixtures, the worst environment."""
+    scores = run_scores(current(experiment, table))
+    names = [regime.name for regime in sorted(experiment.regimes, key=lambda regime: regime.axis_value)]
+    cells = {name: summarise(scores, name) for name in names}
+    several = any(len(found) > 3 for summary in cells.values() for found in summary.values())
+    panels = ("mean", "worst") if several else ("mean",)
+    schemes = sorted(
+        {scheme for summary in cells.values() for scheme in summary},
+        key=lambda scheme: -np.mean([cells[name][scheme]["mean"].estimate for name in names if scheme in cells[name]]),
+    )
+    rates = choose_learning_rates(experiment, table)
+    seeds = len(set(scores["seed"].to_pylist()))
+    label = 0.078 * max(map(len, schemes)) + 0.9
+    width = label + len(panels) * (CELL_WIDTH * len(names) + 0.5) + 0.5
+    height = CELL_HEIGHT * len(schemes) + 2.1
+    with plt.rc_context(SETTINGS):
+        figure, axes = plt.subplots(1, len(panels), figsize=(max(width, 7.5), height), squeeze=False)
+        figure.subplots_adjust(left=label / max(width, 7.5), right=0.98, top=1 - 1.25 / height, bottom=0.6 / height)
+        for axis, panel in zip(axes[0], panels, strict=True):
+            _panel(axis, cells, names, schemes, panel)
+        axes[0, 0].set_yticks(range(len(schemes)), [f"{scheme}  (lr {rates[scheme]:g})" for scheme in schemes])
+        figure.text(0.01, 1 - 0.28 / height, experiment.question, fontsize=10.5, weight="bold", va="center")
+        figure.text(
+            0.01, 1 - 0.55 / height,
+            f"normalised score, mean over training (0 random, 1 expert), and half of its 95 % interval; {seeds} paired "
+            "seeds, learning rate tuned per scheme",
+            fontsize=8.5, color=GREY, va="center",
+        )  # fmt: skip
+        command = f"python -m benchmarks run {experiment.name}; python -m plots {experiment.name}"
+        figure.text(0.01, 0.12 / height, command, color=GREY, fontsize=8, family="monospace")
+    return figure
+
+
+def _panel(
+    axis: Any, cells: dict[str, dict[str, dict[str, Interval]]], names: list[str], schemes: list[str], panel: str
+) -> None:
+    values = np.full((len(schemes), len(names)), np.nan)
+    for column, name in enumerate(names):
+        for row, scheme in enumerate(schemes):
+            if scheme in cells[name]:
+                values[row, column] = cells[name][scheme][panel].estimate
+    low, high = np.nanmin(values), np.nanmax(values)
+    axis.imshow(values, cmap=MAP, aspect="auto", vmin=low, vmax=high)
+    for column, name in enumerate(names):
+        best = np.nanmax(values[:, column])
+        for row, scheme in enumerate(schemes):
+            if scheme not in cells[name]:
+                continue
+            found = cells[name][scheme][panel]
+            dark = (values[row, column] - low) / max(high - low, 1e-12) < 0.55
+            text = f"{found.estimate:.2f}"
+            if np.isfinite(found.low):
+                text += f" ±{(found.high - found.low) / 2:.2f}"
+            axis.text(
+                column, row, text, ha="center", va="center", fontsize=8, color="white" if dark else "black",
+                weight="bold" if values[row, column] == best else "normal",
+            )  # fmt: skip
+    axis.set_title({"mean": "mean of the environments", "worst": "worst environment"}[panel])
+    axis.set_xticks(range(len(names)), names)
+    axis.set_yticks([])
+    axis.grid(False)
+    axis.tick_params(length=0)
+    for spine in axis.spines.values():
+        spine.set_visible(False)
