@@ -61,7 +61,8 @@ def draw(entries: Sequence[Mapping[str, Any]]) -> Any:
             x += 0.0105 * len(text) + 0.015
         figure.text(x, 1 - 0.5 / height, "filled: robust to learning rate and network size", fontsize=8.5, color=GREY)
         figure.text(
-            0.01, 0.12 / height, "python -m benchmarks claims; python -m benchmarks scoreboard --write; python -m plots claims",
+            0.01, 0.12 / height,
+            "python -m benchmarks claims; python -m benchmarks scoreboard --write; python -m plots claims",
             color=GREY, fontsize=8, family="monospace",
         )  # fmt: skip
     return figure

@@ -48,8 +48,8 @@ def draw(seen: Sequence[Mapping[str, Any]]) -> Any:
         )
         figure.text(
             0.01, 0.938,
-            f"three chains, base success 0.3, {seen[0]['n']} estimates per point; the exact gradient gives each environment "
-            "about a third",
+            f"three chains, base success 0.3, {seen[0]['n']} estimates per point; the exact gradient gives each "
+            "environment about a third",
             fontsize=9, color=GREY,
         )  # fmt: skip
         command = "python -m benchmarks.microscope --json results/microscope.json; python -m plots microscope"
@@ -76,6 +76,6 @@ def _panel(axis: Any, points: Sequence[Mapping[str, Any]], name: str, quantity: 
     if last:
         for scheme, height in spread_labels(ends, 0.075 * (high - low), low, high).items():
             axis.annotate(
-                scheme, (1.02, height), xycoords=("axes fraction", "data"), fontsize=8, color=COLOURS[scheme], va="center",
-                annotation_clip=False,
+                scheme, (1.02, height), xycoords=("axes fraction", "data"), fontsize=8, color=COLOURS[scheme],
+                va="center", annotation_clip=False,
             )  # fmt: skip
