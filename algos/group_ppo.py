@@ -6,6 +6,7 @@ the scheme, and take a few epochs of minibatches on the scheme's loss.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 import warnings
@@ -34,9 +35,10 @@ from algos.rows import Rows, ScalarRows, VectorRows, make_rows
 from algos.sampling import UniformPrompts
 from algos.scheme import SchemeLike, make_scheme
 from algos.surrogates.aggregation import token_weights
+from algos.surrogates.kl import controller, in_loss, in_reward, penalised
 from algos.surrogates.loss import loss_metrics, token_losses
 from algos.threads import limit_threads
-from algos.update import UpdateTensors
+from algos.update import UpdateTensors, keeps_groups
 
 SILENT_UPDATES = 10
 
@@ -143,6 +145,19 @@ class GroupPPO(BaseAlgorithm):
             self._setup_model()
 
     def _check_groups(self) -> None:
+        if keeps_groups(self.scheme) and self.n_minibatches > self.n_prompts:
+            raise ValueError(
+                f"n_minibatches={self.n_minibatches} is not allowed with surrogate={self.scheme.surrogate!r}: "
+                f"groups stay whole, so it must be at most n_prompts={self.n_prompts}."
+            )
+        one_step = self.n_epochs == self.n_minibatches == 1 and self.staleness == 0
+        choices = (self.scheme.surrogate, self.scheme.ratio, self.scheme.bounds)
+        if one_step and self.scheme.clips and choices != ("ppo_clip", "token", "fixed"):
+            warnings.warn(
+                "clipping inactive: with n_epochs=1, n_minibatches=1 and staleness=0 every ratio is 1, so "
+                f"ratio={self.scheme.ratio!r} and bounds={self.scheme.bounds!r} change nothing.",
+                stacklevel=3,
+            )
         compares = "prompt" in (self.scheme.baseline, self.scheme.scale) and self.scheme.singleton == "zero"
         if compares and self.group_size < 2:
             raise ValueError(
@@ -308,25 +323,31 @@ class GroupPPO(BaseAlgorithm):
     def train(self, data: Trajectories) -> None:
         """Take ``n_epochs * n_minibatches`` optimiser steps on the scheme's loss."""
         self._update_learning_rate(self.policy.optimizer)
+        others = self._other_policies(data)
+        if in_reward(self.scheme):
+            data = self._penalised(data, others)
         credit = advantages(self.scheme, data.batch, self._memory)
         self._watch_signal(credit)
         self._record(group_metrics(data, credit, self.rows.environment_names))
         weights = token_weights(self.scheme, data.batch)
-        tensors = UpdateTensors.build(self.policy, self.scheme, data, credit, weights, **self._other_policies(data))
+        tensors = UpdateTensors.build(self.policy, self.scheme, data, credit, weights, **others)
         if self.diagnostics_interval and self._n_updates % self.diagnostics_interval == 0:
             self._record(self._gradient_shares(tensors, data))
         metrics: list[dict[str, float]] = []
         losses = []
         # Without any signal Adam's momentum would still move the weights.
-        pulled = self.ent_coef > 0 or self.scheme.needs_critic or self.scheme.kl != "none"
+        pulled = self.ent_coef > 0 or self.scheme.needs_critic or in_loss(self.scheme)
         silent = not np.any(credit) and not pulled
         for epoch in range(0 if silent else self.n_epochs):
             shuffled = tensors.shuffled(self._random)
             for minibatch in shuffled.minibatches(self.n_minibatches):
                 loss, log_prob = self._loss(minibatch)
+                last = epoch == self.n_epochs - 1
+                if last:
+                    log_prob.retain_grad()
                 self._step(loss)
                 losses.append(loss.detach())
-                if epoch == self.n_epochs - 1:
+                if last:
                     metrics.append(self._metrics(minibatch, log_prob))
         for chosen in self.scheme.parts:
             if chosen.after_update is not None:
@@ -354,6 +375,16 @@ class GroupPPO(BaseAlgorithm):
             flat[:] = current
         return result
 
+    def _penalised(self, data: Trajectories, others: dict[str, torch.Tensor]) -> Trajectories:
+        """Take the KL penalty from the rewards, and the reference from what the loss will see."""
+        reference = others.pop("reference_log_prob")
+        # Scored the same way as the reference: rounding must not look like a difference.
+        present = others["old_log_prob"] if "old_log_prob" in others else self._score(data)
+        batch = penalised(self.scheme, data.batch, present, reference, self._memory)
+        control = controller(self.scheme, self._memory)
+        self._record({"train/kl": control.kl, "train/kl_coef": control.coefficient})
+        return dataclasses.replace(data, batch=batch)
+
     def _score(self, data: Trajectories) -> torch.Tensor:
         """Return the log-probabilities (M, L) of what was written, under the policy in place."""
         with torch.no_grad():
@@ -376,7 +407,7 @@ class GroupPPO(BaseAlgorithm):
 
     def _metrics(self, part: UpdateTensors, log_prob: torch.Tensor) -> dict[str, float]:
         """Ratio statistics of the tokens of a minibatch that are in the loss."""
-        return loss_metrics(self.scheme, part.tokens(log_prob.detach()))
+        return loss_metrics(self.scheme, part.tokens(log_prob.detach()), log_prob.grad)
 
     def _step(self, loss: torch.Tensor) -> None:
         """One optimiser step; a gradient that is not finite is skipped and counted."""

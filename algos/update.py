@@ -34,6 +34,7 @@ class UpdateTensors:
         rollout: (m,) owner of each turn, ascending after ``shuffled``.
         n_rollouts: number of rollouts in the whole update.
         columns: what losses ask for besides: (m, 1) or (m, L) each.
+        prompt: (n_rollouts,) group of each rollout where minibatches must not cut groups, or None.
     """
 
     slots: Slots
@@ -46,6 +47,7 @@ class UpdateTensors:
     rollout: torch.Tensor
     n_rollouts: int
     columns: dict[str, torch.Tensor]
+    prompt: torch.Tensor | None = None
 
     @classmethod
     def build(
@@ -88,6 +90,7 @@ class UpdateTensors:
             rollout=torch.from_numpy(data.batch.turn_rollout),
             n_rollouts=len(data.batch),
             columns={**columns, **prepared_columns(scheme, data.batch, credit)},
+            prompt=torch.from_numpy(data.batch.level("prompt").ids) if keeps_groups(scheme) else None,
         )
 
     def tokens(self, log_prob: torch.Tensor) -> Tokens:
@@ -115,18 +118,29 @@ class UpdateTensors:
             rollout=choose(self.rollout),
             n_rollouts=self.n_rollouts,
             columns={name: choose(column) for name, column in self.columns.items()},
+            prompt=self.prompt,
         )
 
     def shuffled(self, random: np.random.Generator) -> UpdateTensors:
-        """Bring the rollouts into a random order, each one's turns together."""
+        """Bring the rollouts into a random order, each one's turns together, and groups if they must be."""
         rank = torch.from_numpy(random.permutation(self.n_rollouts))
+        prompt = self.prompt
+        if prompt is not None:
+            rank, prompt = _grouped(rank, prompt)
         place = rank[self.rollout]
         result = self.take(torch.argsort(place, stable=True))
-        return dataclasses.replace(result, rollout=torch.sort(place, stable=True).values)
+        return dataclasses.replace(result, rollout=torch.sort(place, stable=True).values, prompt=prompt)
 
     def minibatches(self, n: int) -> Iterator[UpdateTensors]:
-        """Cut into n parts of (almost) equally many rollouts; call on a shuffled instance."""
+        """Cut into n parts of (almost) equally many rollouts; call on a shuffled instance.
+
+        Where groups must stay whole, cuts move to the next border between groups.
+        """
         bounds = torch.linspace(0, self.n_rollouts, n + 1, dtype=torch.float64).round().to(torch.int64)
+        if self.prompt is not None:
+            inner = torch.nonzero(self.prompt.diff())[:, 0] + 1
+            borders = torch.cat([bounds[:1], inner, bounds[-1:]])
+            bounds = borders[torch.searchsorted(borders, bounds)]
         edges = torch.searchsorted(self.rollout, bounds).tolist()
         for start, stop in itertools.pairwise(edges):
             if stop > start:
@@ -135,3 +149,23 @@ class UpdateTensors:
     def without_critic(self) -> UpdateTensors:
         """Leave the critic's target out."""
         return dataclasses.replace(self, value_target=None, value_weights=None)
+
+
+def keeps_groups(scheme: Scheme) -> bool:
+    """Whether a part of the scheme needs all rollouts of a group in the same minibatch."""
+    return any("whole_groups" in chosen.tags for chosen in scheme.parts)
+
+
+def _grouped(rank: torch.Tensor, prompt: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Move rollouts of one group together, groups in the order of their first rollouts.
+
+    Args:
+        rank: (N,) place of each rollout.
+        prompt: (N,) its group, dense ids.
+
+    Returns:
+        The new places (N,), and the groups in that order (N,).
+    """
+    first = torch.full((int(prompt.max()) + 1,), len(rank)).scatter_reduce(0, prompt, rank, "amin")
+    order = torch.argsort(first[prompt] * len(rank) + rank)
+    return torch.argsort(order), prompt[order]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from algos.recipes.carry_over import CARRY_OVER, CarryOver
 from algos.recipes.levels import LEVELS
+from algos.recipes.losses import LOSSES
 from algos.recipes.outcome import OUTCOME
 from algos.recipes.recipe import Recipe
 from algos.recipes.several_rewards import SEVERAL_REWARDS
 from algos.recipes.turns import TURNS
 
-RECIPES: dict[str, Recipe] = {**OUTCOME, **LEVELS, **TURNS, **SEVERAL_REWARDS}
+RECIPES: dict[str, Recipe] = {**OUTCOME, **LEVELS, **TURNS, **SEVERAL_REWARDS, **LOSSES}
 
 
 def recipe(name: str) -> Recipe:

@@ -17,19 +17,6 @@ TURNS: dict[str, Recipe] = {
         no_op="rollouts of one turn (then: grpo)",
         dead_groups="signal",
     ),
-    "a2tgpo": Recipe(
-        Scheme(
-            signal="information_gain", baseline="none", scale="none", accumulation="root", gamma=1.0, ddof=0,
-            aggregation="rollout_mean", options=(("outcome_in_sum", False), ("pool", "turn")),
-        ),
-        source="Chen et al., A2TGPO, arXiv 2605.06200",
-        certainty="SEEN-PAPER and SEEN-CODE; its script has gain_weight=0.3",
-        formula="A_t = sum_{k>=t} gamma^{k-t} z_k(gain) / sqrt(terms) + z(r), z_k over the prompt's turns k",
-        fixes="gains of unlike turns in one pool; early turns of long rollouts are over-weighted",
-        wins="multi-hop search, long rollouts",
-        no_op="rollouts of one turn (then: grpo)",
-        dead_groups="signal",
-    ),
     "mt_grpo": Recipe(
         Scheme(signal="turn_and_outcome", baseline="none", scale="none", eps=1e-4, aggregation="rollout_mean"),
         source="Zeng et al., MT-GRPO, arXiv 2505.11821",

@@ -4,9 +4,12 @@ from algos.surrogates import (  # noqa: F401  they register their parts
     aggregation,
     bounds,
     corrections,
+    covariance,
     filters,
     forms,
+    future,
     kl,
+    off_policy,
     ratios,
 )
 from algos.surrogates.loss import policy_loss

@@ -3,9 +3,15 @@
 Every part takes (scheme, mask (M, L), batch) and returns weights (M, L) such that the loss is the
 sum of weight times token loss. The denominators are those of the whole batch, so the losses of any
 split into minibatches add up to the loss of the whole.
+
+Where rollouts are averaged, ``empty`` says whether those without a token in the loss are
+``dropped`` from the mean, or ``counted`` in it (TRL's losses, verl's geo_mean). Rollouts that do
+not count, and those of excluded groups, are never counted.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import numpy as np
 
@@ -14,13 +20,20 @@ from algos.parts import part
 from algos.scheme import Scheme
 from algos.segments import BoolArray, FloatArray, divide, totals
 
+Empty = Literal["dropped", "counted"]
+
 
 def effective_mask(scheme: Scheme, batch: RolloutBatch) -> BoolArray:
     """Return (M, L): the tokens that are in the loss, for numerator and denominator alike."""
+    return np.asarray(batch.token_mask & _kept(scheme, batch)[batch.turn_rollout][:, None])
+
+
+def _kept(scheme: Scheme, batch: RolloutBatch) -> BoolArray:
+    """Return (N,): the rollouts that are in the loss."""
     kept = batch.counted
     if scheme.dead_groups == "excluded":
         kept = kept & ~batch.dead
-    return np.asarray(batch.token_mask & kept[batch.turn_rollout][:, None])
+    return kept
 
 
 def token_weights(scheme: Scheme, batch: RolloutBatch) -> FloatArray:
@@ -36,23 +49,40 @@ def token_mean(scheme: Scheme, mask: BoolArray, batch: RolloutBatch) -> FloatArr
 
 
 @part("aggregation", "rollout_mean", source="GRPO, arXiv 2402.03300; SEEN-CODE")
-def rollout_mean(scheme: Scheme, mask: BoolArray, batch: RolloutBatch) -> FloatArray:
-    """1 / (tokens of the rollout x number of rollouts with tokens)."""
+def rollout_mean(scheme: Scheme, mask: BoolArray, batch: RolloutBatch, *, empty: Empty = "dropped") -> FloatArray:
+    """1 / (tokens of the rollout x number of rollouts)."""
     tokens = tokens_in_loss(mask, batch)
-    per_rollout = divide(np.ones(len(batch)), tokens) / _rollouts_with(tokens)
+    per_rollout = divide(np.ones(len(batch)), tokens) / _rollouts(scheme, batch, tokens, empty)
     return np.asarray(mask * per_rollout[batch.turn_rollout][:, None])
 
 
-@part(
-    "aggregation", "constant", source="Dr.GRPO, arXiv 2503.20783; SEEN-CODE (TRL)", uses=["aggregation_constant"]
-)
-def constant(scheme: Scheme, mask: BoolArray, batch: RolloutBatch) -> FloatArray:
-    """1 / (``aggregation_constant`` x number of rollouts with tokens).
+@part("aggregation", "constant", source="Dr.GRPO, arXiv 2503.20783; SEEN-CODE (TRL)", uses=["aggregation_constant"])
+def constant(scheme: Scheme, mask: BoolArray, batch: RolloutBatch, *, empty: Empty = "dropped") -> FloatArray:
+    """1 / (``aggregation_constant`` x number of rollouts).
 
     The constant defaults to the batch's ``max_tokens``.
     """
     divisor = batch.max_tokens if scheme.aggregation_constant is None else scheme.aggregation_constant
-    return mask / (divisor * _rollouts_with(tokens_in_loss(mask, batch)))
+    return mask / (divisor * _rollouts(scheme, batch, tokens_in_loss(mask, batch), empty))
+
+
+@part("aggregation", "token_sum", source="LUSPO, arXiv 2602.05261; SEEN-CODE (TRL; verl's seq-mean-token-sum)")
+def token_sum(scheme: Scheme, mask: BoolArray, batch: RolloutBatch, *, empty: Empty = "dropped") -> FloatArray:
+    """1 / number of rollouts.
+
+    Where all tokens of a rollout have the same loss, as with its mean ratio, that is the loss times
+    the rollout's length: LUSPO.
+    """
+    return np.asarray(mask / float(_rollouts(scheme, batch, tokens_in_loss(mask, batch), empty)))
+
+
+@part("aggregation", "prompt_mean", source="SkyRL's prompt_mean; SEEN-CODE (SkyRL)")
+def prompt_mean(scheme: Scheme, mask: BoolArray, batch: RolloutBatch) -> FloatArray:
+    """1 / (tokens of the prompt's rollouts x number of prompts with tokens)."""
+    prompts = batch.level("prompt")
+    tokens = prompts.sum(tokens_in_loss(mask, batch))
+    per_prompt = divide(np.ones(prompts.size), tokens) / max(int(np.count_nonzero(tokens)), 1)
+    return np.asarray(mask * per_prompt[prompts.ids[batch.turn_rollout]][:, None])
 
 
 def tokens_in_loss(mask: BoolArray, batch: RolloutBatch) -> FloatArray:
@@ -60,5 +90,6 @@ def tokens_in_loss(mask: BoolArray, batch: RolloutBatch) -> FloatArray:
     return totals(batch.turn_rollout, mask.sum(axis=1), len(batch))
 
 
-def _rollouts_with(tokens: FloatArray) -> int:
-    return max(int(np.count_nonzero(tokens)), 1)
+def _rollouts(scheme: Scheme, batch: RolloutBatch, tokens: FloatArray, empty: Empty) -> int:
+    """Return how many rollouts the mean is over."""
+    return max(int(np.count_nonzero(tokens if empty == "dropped" else _kept(scheme, batch))), 1)

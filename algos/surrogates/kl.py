@@ -1,19 +1,30 @@
 """Estimators of KL(policy || reference) per token (Schulman, "Approximating KL divergence", 2020).
 
 With d = log p - log p_reference at a token that the policy wrote. Every function takes
-(scheme, tokens) and returns the penalty of every token, (m, L), with gradient, or None.
+(scheme, tokens) and returns the penalty of every token, (m, L), with gradient, or None. Parts with
+the tag ``in_reward`` are subtracted from the rewards, before credit, instead of added to the loss.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import numpy as np
 import torch
 
+from algos.batch import RolloutBatch
+from algos.memory import Memory
 from algos.parts import find, part
 from algos.scheme import Scheme
+from algos.segments import divide, totals
 from algos.surrogates.tokens import Tokens
 
 MAX_DIFFERENCE = 20.0
-"""d is cut here, as verl does, so that exp cannot overflow; beyond it there is no gradient."""
+"""-d is cut here where it is exponentiated, as verl does; beyond it there is no gradient."""
+NEEDS = ("reference_log_prob",)
+CAP = {"penalty_cap": (0.0, math.inf)}
 
 
 @part("kl", "none", source="-")
@@ -22,7 +33,7 @@ def none(scheme: Scheme, tokens: Tokens) -> torch.Tensor | None:
     return None
 
 
-@part("kl", "k1", source="Schulman 2020; SEEN-CODE (verl)", uses=["kl_coef"], needs=["reference_log_prob"])
+@part("kl", "k1", source="Schulman 2020; SEEN-CODE (verl)", uses=["kl_coef"], needs=NEEDS)
 def k1(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
     """d: unbiased as a value.
 
@@ -32,17 +43,44 @@ def k1(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
     return _difference(tokens)
 
 
-@part("kl", "k2", source="Schulman 2020; SEEN-CODE (verl)", uses=["kl_coef"], needs=["reference_log_prob"])
+@part("kl", "k2", source="Schulman 2020; SEEN-CODE (verl)", uses=["kl_coef"], needs=NEEDS)
 def k2(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
     """d^2 / 2: biased as a value; its gradient is the unbiased KL gradient on-policy."""
     return _difference(tokens) ** 2 / 2
 
 
-@part("kl", "k3", source="DeepSeekMath, arXiv 2402.03300; SEEN-CODE", uses=["kl_coef"], needs=["reference_log_prob"])
-def k3(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
-    """exp(-d) + d - 1: unbiased and never negative."""
-    d = _difference(tokens)
-    return torch.expm1(-d) + d
+@part("kl", "k3", source="DeepSeekMath, arXiv 2402.03300; SEEN-CODE", uses=["kl_coef"], needs=NEEDS, ranges=CAP)
+def k3(scheme: Scheme, tokens: Tokens, *, penalty_cap: float | None = None) -> torch.Tensor:
+    """exp(-d) + d - 1: unbiased and never negative.
+
+    * ``penalty_cap``: the penalty is at most this (verl: 10), without gradient beyond.
+    """
+    d = _difference(tokens).clamp(-MAX_DIFFERENCE, MAX_DIFFERENCE)
+    penalty = torch.expm1(-d) + d
+    return penalty if penalty_cap is None else penalty.clamp(max=penalty_cap)
+
+
+@part("kl", "abs", source="verl's kl_penalty; SEEN-CODE (verl)", uses=["kl_coef"], needs=NEEDS)
+def absolute(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
+    """The size of d: a penalty of the same strength for any difference."""
+    return _difference(tokens).abs()
+
+
+@part("kl", "k3_k2", source="verl's k3+; SEEN-CODE (verl)", uses=["kl_coef"], needs=NEEDS, ranges=CAP)
+def k3_k2(scheme: Scheme, tokens: Tokens, *, penalty_cap: float | None = None) -> torch.Tensor:
+    """Give the value of k3 and the gradient of k2: both unbiased on-policy."""
+    gradient = k2(scheme, tokens)
+    return gradient - gradient.detach() + k3(scheme, tokens, penalty_cap=penalty_cap).detach()
+
+
+@part(
+    "kl", "k3_corrected", source="TRL's use_bias_correction_kl; SEEN-CODE (TRL, NeMo-RL)", uses=["kl_coef", "ratio"],
+    needs=NEEDS, ranges=CAP,
+)  # fmt: skip
+def k3_corrected(scheme: Scheme, tokens: Tokens, *, penalty_cap: float | None = None) -> torch.Tensor:
+    """Multiply k3 by the scheme's ratio, with gradient through both: unbiased off-policy too."""
+    ratio: torch.Tensor = scheme.run("ratio", tokens)
+    return ratio.exp() * k3(scheme, tokens, penalty_cap=penalty_cap)
 
 
 def kl_penalty(kind: str, log_prob: torch.Tensor, reference_log_prob: torch.Tensor) -> torch.Tensor:
@@ -56,5 +94,110 @@ def kl_penalty(kind: str, log_prob: torch.Tensor, reference_log_prob: torch.Tens
 def _difference(tokens: Tokens) -> torch.Tensor:
     if tokens.reference_log_prob is None:
         raise ValueError("reference_log_prob=None is not allowed with a KL penalty: give those of the reference.")
-    d = tokens.log_prob - tokens.reference_log_prob.detach()
-    return d.clamp(-MAX_DIFFERENCE, MAX_DIFFERENCE)
+    return tokens.log_prob - tokens.reference_log_prob.detach()
+
+
+# In the reward.
+
+
+@dataclass
+class KLController:
+    """The penalty's coefficient, and the KL that it was last applied to.
+
+    Attributes:
+        coefficient: at present.
+        kl: mean over rollouts of the mean over their tokens.
+        rollouts: how many there were.
+    """
+
+    coefficient: float
+    kl: float = 0.0
+    rollouts: int = 0
+
+
+def _adapt(scheme: Scheme, batch: RolloutBatch, memory: Memory, *, kl_target: float | None, kl_horizon: float) -> None:
+    """Raise the coefficient where the KL was above the target, lower it where it was below."""
+    if kl_target is not None:
+        control = controller(scheme, memory)
+        error = min(max(control.kl / kl_target - 1.0, -0.2), 0.2)
+        control.coefficient *= 1.0 + error * control.rollouts / kl_horizon
+
+
+ADAPTIVE = {"kl_target": (1e-9, math.inf), "kl_horizon": (1.0, math.inf)}
+
+
+@part(
+    "kl", "reward_k1", source="RLHF practice; SEEN-CODE (verl, OpenRLHF)", uses=["kl_coef"], needs=NEEDS,
+    tags=["in_reward"], ranges=ADAPTIVE, after_update=_adapt,
+)  # fmt: skip
+def reward_k1(
+    scheme: Scheme, tokens: Tokens, *, kl_target: float | None = None, kl_horizon: float = 10_000.0
+) -> torch.Tensor:
+    """Subtract the turn's sum of k1 from its reward.
+
+    * ``kl_target``: None keeps ``kl_coef``; a number (verl: 0.1) lets the coefficient follow the KL:
+      after an update it is multiplied by 1 + error x rollouts / ``kl_horizon``, with
+      error = KL / target - 1 cut to +-0.2 (arXiv 1909.08593).
+    """
+    return k1(scheme, tokens)
+
+
+@part(
+    "kl", "reward_k3", source="RLHF practice; SEEN-CODE (verl, NeMo-RL)", uses=["kl_coef"], needs=NEEDS,
+    tags=["in_reward"], ranges=ADAPTIVE, after_update=_adapt,
+)  # fmt: skip
+def reward_k3(
+    scheme: Scheme, tokens: Tokens, *, kl_target: float | None = None, kl_horizon: float = 10_000.0
+) -> torch.Tensor:
+    """Subtract the turn's sum of k3 from its reward; options as for ``reward_k1``."""
+    return k3(scheme, tokens)
+
+
+def in_reward(scheme: Scheme) -> bool:
+    """Whether the scheme's penalty goes to the rewards."""
+    return "in_reward" in find("kl", scheme.kl).tags
+
+
+def in_loss(scheme: Scheme) -> bool:
+    """Whether the scheme's penalty goes to the loss."""
+    return scheme.kl != "none" and not in_reward(scheme)
+
+
+def controller(scheme: Scheme, memory: Memory) -> KLController:
+    """Return the coefficient that the memory keeps; it starts at ``kl_coef``."""
+    return memory.get("kl_controller", lambda: KLController(scheme.kl_coef))
+
+
+def penalised(
+    scheme: Scheme, batch: RolloutBatch, log_prob: torch.Tensor, reference_log_prob: torch.Tensor, memory: Memory
+) -> RolloutBatch:
+    """Subtract the scheme's KL penalty from the rewards.
+
+    Args:
+        scheme: with a penalty in the reward.
+        batch: the rollouts, with the environment's rewards.
+        log_prob: (M, L) of the policy at the start of the update.
+        reference_log_prob: (M, L) of the reference policy.
+        memory: keeps the coefficient, and the KL for its adaptation.
+
+    Returns:
+        The batch with each turn's penalty taken from ``turn_reward``, and all of a rollout's from
+        ``returns``; everything else is as before.
+    """
+    mask = torch.as_tensor(batch.token_mask)
+    tokens = Tokens(
+        log_prob.double(), log_prob.double(), torch.zeros_like(mask), mask,
+        reference_log_prob=reference_log_prob.double(),
+    )  # fmt: skip
+    penalty = np.where(batch.token_mask, scheme.run("kl", tokens).detach().numpy(), 0.0).sum(axis=1)
+    per_rollout = totals(batch.turn_rollout, penalty, len(batch))
+    control = controller(scheme, memory)
+    kept = batch.counted & (batch.tokens_per_rollout > 0)
+    control.rollouts = int(kept.sum())
+    mean = divide(per_rollout, batch.tokens_per_rollout)[kept]
+    control.kl = float(mean.mean()) if control.rollouts else 0.0
+    return dataclasses.replace(
+        batch,
+        turn_reward=batch.turn_reward - control.coefficient * penalty,
+        returns=batch.returns - control.coefficient * per_rollout,
+    )

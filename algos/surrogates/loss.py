@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -9,22 +11,30 @@ import torch
 from algos.batch import RolloutBatch
 from algos.scheme import Scheme, SchemeLike, make_scheme
 from algos.surrogates.aggregation import effective_mask, token_weights
+from algos.surrogates.kl import in_loss
 from algos.surrogates.ratios import MAX_LOG_RATIO
 from algos.surrogates.tokens import Tokens
 
 
 def token_losses(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
-    """Return the loss of every token, (m, L), to be minimised."""
+    """Return the loss of every token, (m, L) or (m, 1), to be minimised."""
+    losses = _policy_losses(scheme, tokens)
+    return losses + scheme.kl_coef * scheme.run("kl", tokens) if in_loss(scheme) else losses
+
+
+def _policy_losses(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
+    """Return the losses without a KL penalty."""
     log_ratio = scheme.run("ratio", tokens)
     losses: torch.Tensor = scheme.run("surrogate", tokens, log_ratio)
     for factor in (scheme.run("token_filter", tokens, log_ratio), scheme.run("correction", tokens)):
         if factor is not None:
             losses = losses * factor
-    penalty = scheme.run("kl", tokens)
-    return losses if penalty is None else losses + scheme.kl_coef * penalty
+    return losses
 
 
-def prepared_columns(scheme: Scheme, batch: RolloutBatch, advantages: npt.NDArray[np.float64]) -> dict[str, torch.Tensor]:
+def prepared_columns(
+    scheme: Scheme, batch: RolloutBatch, advantages: npt.NDArray[np.float64]
+) -> dict[str, torch.Tensor]:
     """Return what the scheme's parts prepare for a whole update, name -> (M, 1) or (M, L) float32."""
     columns: dict[str, torch.Tensor] = {}
     for chosen in scheme.parts:
@@ -54,22 +64,24 @@ def policy_loss(
             tokens, unless ``behaviour_log_prob`` says otherwise.
         advantages: (M,) per turn, or (M, L) per token.
         batch: the rollouts; its token mask and valid rollouts decide what is in the loss.
-        reference_log_prob: (M, L) those of the reference policy, for schemes with a KL penalty.
+        reference_log_prob: (M, L) those of the reference policy, for schemes with a KL penalty in the
+            loss; one in the reward is taken from the batch's rewards by ``surrogates.kl.penalised``.
         behaviour_log_prob: (M, L) those of the policy that wrote the tokens, for schemes with a
             correction.
 
     Returns:
         A scalar tensor and the metrics ``clip_fraction_low``, ``clip_fraction_high``,
         ``clip_fraction``, ``ratio_mean``, ``ratio_max``, ``approx_kl`` (k3 to the policy that wrote
-        the tokens), ``effective_sample_size`` (share of the tokens) and, with a KL penalty, ``kl``
-        (its mean), over the tokens in the loss.
+        the tokens), ``effective_sample_size`` (share of the tokens), ``saturation`` (share of the
+        tokens with an advantage whose loss has no gradient) and, with a KL penalty in the loss,
+        ``kl`` (its mean), over the tokens in the loss.
 
     Raises:
         ValueError: if a shape is wrong, a log-probability or advantage in the loss is not finite,
             or the reference is missing or not wanted.
     """
     chosen = make_scheme(scheme)
-    if (reference_log_prob is None) != (chosen.kl == "none"):
+    if (reference_log_prob is not None) != in_loss(chosen):
         given = "not given" if reference_log_prob is None else "given"
         raise ValueError(f"reference_log_prob is {given}, but kl={chosen.kl!r}: it is for a KL penalty only.")
     if (behaviour_log_prob is None) != (chosen.correction == "none"):
@@ -127,16 +139,25 @@ def _kept(
 
 METRICS = (
     "clip_fraction_low", "clip_fraction_high", "clip_fraction", "ratio_mean", "ratio_max", "approx_kl",
-    "effective_sample_size",
+    "effective_sample_size", "saturation",
 )  # fmt: skip
 
 
-def loss_metrics(scheme: Scheme, tokens: Tokens) -> dict[str, float]:
-    """Summarise the tokens in the loss; only clips that bind are counted."""
+def loss_metrics(scheme: Scheme, tokens: Tokens, slope: torch.Tensor | None = None) -> dict[str, float]:
+    """Summarise the tokens in the loss; only clips that bind are counted.
+
+    Args:
+        scheme: the choices.
+        tokens: of a minibatch.
+        slope: (m, L) gradient of the loss to the log-probabilities where it is known; else, and with a
+            KL penalty in the loss, it is computed.
+    """
     mask = tokens.mask
     n = int(mask.sum())
     if n == 0:
-        return dict.fromkeys((*METRICS, "kl") if scheme.kl != "none" else METRICS, 0.0)
+        return dict.fromkeys((*METRICS, "kl") if in_loss(scheme) else METRICS, 0.0)
+    if slope is None or in_loss(scheme):
+        slope = _slope(scheme, tokens)
     with torch.no_grad():
         log_ratio = scheme.run("ratio", tokens).expand_as(mask)
         ratio, advantage = log_ratio.exp(), tokens.advantage.expand_as(mask)
@@ -151,15 +172,24 @@ def loss_metrics(scheme: Scheme, tokens: Tokens) -> dict[str, float]:
         k3 = (torch.expm1(difference) - difference).clamp(min=0.0).mean()
         ratio = ratio[mask]
         ess = ratio.sum() ** 2 / (ratio**2).sum() / n
-        values = torch.stack([low, high, low + high, ratio.mean(), ratio.max(), k3, ess]).tolist()
+        live = mask & (advantage != 0)
+        saturated = (live & (slope == 0)).sum() / live.sum().clamp(min=1)
+        values = torch.stack([low, high, low + high, ratio.mean(), ratio.max(), k3, ess, saturated]).tolist()
         metrics = dict(zip(METRICS, values, strict=True))
-        if scheme.kl != "none":
+        if in_loss(scheme):
             metrics["kl"] = float(scheme.run("kl", tokens)[mask].mean())
     return metrics
+
+
+def _slope(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
+    """Return the gradient (m, L) of the losses, a KL penalty aside, to the log-probabilities."""
+    leaf = tokens.log_prob.detach().requires_grad_()
+    with torch.enable_grad():
+        losses = _policy_losses(scheme, dataclasses.replace(tokens, log_prob=leaf)).expand_as(tokens.mask)
+        (slope,) = torch.autograd.grad(losses, leaf, tokens.mask.to(losses.dtype))
+    return slope
 
 
 def as_float32(values: npt.NDArray[np.float64]) -> torch.Tensor:
     """Convert statistics to the network's precision."""
     return torch.from_numpy(values.astype(np.float32))
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -34,6 +35,18 @@ class Tokens:
     reference_log_prob: torch.Tensor | None = None
     columns: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
+    @functools.cached_property
+    def log_ratio(self) -> torch.Tensor:
+        """(m, L) log p - log p_old with gradient, not cut, 0 where masked: what sums over rollouts need."""
+        difference = self.log_prob - self.old_log_prob
+        return torch.where(self.mask, difference, torch.zeros_like(difference))
+
+    @functools.cached_property
+    def credit(self) -> torch.Tensor:
+        """(m, L) the advantage of every token, 0 where masked."""
+        advantage = self.advantage.expand_as(self.mask)
+        return torch.where(self.mask, advantage, torch.zeros_like(advantage))
+
     def turn_mean(self, values: torch.Tensor) -> torch.Tensor:
         """Return (m, 1) the mean over each turn's tokens of values (m, L) that are 0 where masked."""
         count = self.mask.sum(dim=1, keepdim=True).clamp(min=1)
@@ -41,19 +54,24 @@ class Tokens:
 
     def rollout_sum(self, values: torch.Tensor) -> torch.Tensor:
         """Return (m, 1) the sum over each turn's rollout of values (m, L) that are 0 where masked."""
-        return self.rollout_totals(values)[self._owner].unsqueeze(1)
+        return self.rollout_totals(values)[self.owner].unsqueeze(1)
 
     def rollout_totals(self, values: torch.Tensor) -> torch.Tensor:
         """Return (n_rollouts,) sums of values (m, L) that are 0 where masked."""
         per_turn = values.sum(dim=1)
-        return per_turn.new_zeros(self.n_rollouts).index_add(0, self._owner, per_turn)
+        return per_turn.new_zeros(self.n_rollouts).index_add(0, self.owner, per_turn)
 
     def rollout_mean(self, values: torch.Tensor) -> torch.Tensor:
         """Return (m, 1) the mean over the tokens of each turn's rollout."""
         return self.rollout_sum(values) / self.rollout_sum(self.mask.to(values.dtype)).clamp(min=1)
 
     @property
-    def _owner(self) -> torch.Tensor:
+    def owner(self) -> torch.Tensor:
+        """(m,) row of each turn's rollout.
+
+        Raises:
+            ValueError: if it was not given.
+        """
         if self.rollout is None:
             raise ValueError("rollout=None is not allowed here: this loss needs to know which turns belong together.")
         return self.rollout

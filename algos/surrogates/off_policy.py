@@ -1,0 +1,160 @@
+"""Surrogates for rollouts of other policies: weights without gradient, and squared log-ratios.
+
+See ``forms`` for what a surrogate is.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from algos.batch import RolloutBatch
+from algos.parts import part
+from algos.scheme import Scheme
+from algos.segments import FloatArray
+from algos.surrogates.aggregation import effective_mask, tokens_in_loss
+from algos.surrogates.forms import pick
+from algos.surrogates.ratios import MAX_LOG_RATIO
+from algos.surrogates.tokens import Tokens
+
+NOT_NEGATIVE = (0.0, math.inf)
+POSITIVE = (1e-6, math.inf)
+
+
+@part(
+    "surrogate", "topr", source="TOPR, arXiv 2503.14286; SEEN-CODE (ROLL); sign of the advantage INFERRED",
+    uses=["ratio"],
+    ranges=dict.fromkeys(("positive_low", "positive_high", "negative_low", "negative_high"), NOT_NEGATIVE),
+)  # fmt: skip
+def topr(
+    scheme: Scheme,
+    tokens: Tokens,
+    log_ratio: torch.Tensor,
+    *,
+    positive_low: float = 1.0,
+    positive_high: float = 1.0,
+    negative_low: float = 0.0,
+    negative_high: float = 1.0,
+) -> torch.Tensor:
+    """-clip(ratio) A log p, with limits of their own for A > 0 (none: weight 1) and for A <= 0.
+
+    The paper takes the ratio of the whole rollout (``rollout_product``), ROLL each token's.
+    """
+    ratio = log_ratio.detach().exp()
+    good, bad = ratio.clamp(positive_low, positive_high), ratio.clamp(negative_low, negative_high)
+    return -torch.where(tokens.advantage > 0, good, bad) * tokens.advantage * tokens.log_prob
+
+
+TRUNCATION = {"truncation": (1.0, math.inf)}
+DPPO = "DPPO, arXiv 2602.04879; SEEN-CODE (verl, whose truncation is 3 unless it is set)"
+
+
+@part("surrogate", "dppo_tv", source=DPPO, uses=["clip_low", "clip_high"], ranges=TRUNCATION)
+def dppo_tv(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, truncation: float = 20.0) -> torch.Tensor:
+    """-min(ratio, truncation) A log p, masked by how far the token's probability has moved.
+
+    Masked where A > 0 and the probability has risen by more than clip_high, or A <= 0 and it has
+    fallen by more than clip_low.
+    """
+    moved = (tokens.log_prob.exp() - tokens.old_log_prob.exp()).detach()
+    inside = torch.where(tokens.advantage > 0, moved <= scheme.clip_high, moved >= -scheme.clip_low)
+    return _trusted(tokens, log_ratio, truncation, inside)
+
+
+@part("surrogate", "dppo_kl", source=DPPO, uses=["clip_low", "clip_high"], ranges=TRUNCATION)
+def dppo_kl(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, truncation: float = 20.0) -> torch.Tensor:
+    """-min(ratio, truncation) A log p, masked by the KL of the token's probability against the rest.
+
+    Masked where A > 0, the probability has risen and the KL is above clip_high, or A <= 0, it has
+    fallen and the KL is above clip_low.
+    """
+    p, q = tokens.log_prob.detach().exp(), tokens.old_log_prob.exp()
+    d = (tokens.log_prob - tokens.old_log_prob).detach()
+    kl = -q * d + (1.0 - q) * torch.log((1.0 - q + 1e-8) / (1.0 - p + 1e-8))
+    good = (kl <= scheme.clip_high) | (p <= q)
+    bad = (kl <= scheme.clip_low) | (p >= q)
+    return _trusted(tokens, log_ratio, truncation, torch.where(tokens.advantage > 0, good, bad))
+
+
+def _trusted(tokens: Tokens, log_ratio: torch.Tensor, truncation: float, inside: torch.Tensor) -> torch.Tensor:
+    weight = log_ratio.detach().exp().clamp(max=truncation) * inside
+    return -weight * tokens.advantage * tokens.log_prob
+
+
+LOWEST_WEIGHT = math.log(1e-8)
+
+
+@part(
+    "surrogate", "vespo", source="VESPO, arXiv 2602.10693; SEEN-CODE (TRL)",
+    ranges=dict.fromkeys(("power_positive", "decay_positive", "power_negative", "decay_negative"), NOT_NEGATIVE),
+)  # fmt: skip
+def vespo(
+    scheme: Scheme,
+    tokens: Tokens,
+    log_ratio: torch.Tensor,
+    *,
+    power_positive: float = 2.0,
+    decay_positive: float = 3.0,
+    power_negative: float = 3.0,
+    decay_negative: float = 2.0,
+) -> torch.Tensor:
+    """-phi(W) A log p with phi(W) = W^power exp(decay (1 - W)), W the product of the rollout's ratios.
+
+    phi(1) = 1; weights of rollouts that have become much likelier or unlikelier vanish smoothly.
+    """
+    each = tokens.log_ratio.detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    log_w = tokens.rollout_sum(each).clamp(LOWEST_WEIGHT, MAX_LOG_RATIO)
+    good = tokens.advantage >= 0
+    power = pick(good, power_positive, power_negative, log_w)
+    decay = pick(good, decay_positive, decay_negative, log_w).clamp(min=1e-4)
+    phi = torch.exp(decay + power * log_w - decay * log_w.exp())
+    return -phi * tokens.advantage * tokens.log_prob
+
+
+@part(
+    "surrogate", "dro", source="DRO; SEEN-CODE (verl). Kimi k1.5; SEEN-CODE (ROLL)", ranges={"dro_beta": NOT_NEGATIVE}
+)
+def dro(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, dro_beta: float = 0.1) -> torch.Tensor:
+    """-A log p + beta / 2 (log ratio)^2: no clip; the square pulls back to the old policy.
+
+    verl's -(A log p - beta / 2 d^2) and the form after Kimi k1.5, whose beta is called tau, are the same.
+    """
+    return -tokens.advantage * tokens.log_prob + dro_beta / 2.0 * tokens.log_ratio**2
+
+
+def _groups(
+    scheme: Scheme, batch: RolloutBatch, advantages: npt.NDArray[np.float64], *, gvpo_beta: float
+) -> dict[str, FloatArray]:
+    """Return each turn's prompt, and how many of its rollouts have tokens in the loss, (M,)."""
+    prompts = batch.level("prompt")
+    size = prompts.sum((tokens_in_loss(effective_mask(scheme, batch), batch) > 0).astype(float))
+    ids = prompts.ids[batch.turn_rollout]
+    return {"prompt_id": ids.astype(np.float64), "prompt_size": size[ids]}
+
+
+@part(
+    "surrogate", "gvpo", source="GVPO, arXiv 2504.19599; SEEN-CODE (verl-recipe)", tags=["whole_groups"],
+    prepare=_groups, ranges={"gvpo_beta": POSITIVE},
+)  # fmt: skip
+def gvpo(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, gvpo_beta: float = 0.1) -> torch.Tensor:
+    """Fit the centred log-ratios of a group to its centred rewards, by least squares, (m, 1).
+
+    With R = beta times the rollout's sum of log-ratios and A its advantage, which should be the
+    reward less the group's mean, a rollout's loss is n / (n - 1) times (R - mean R - A)^2 / 2; the
+    mean over the group's n rollouts has no gradient. Groups must not be cut by minibatches.
+    """
+    sums = gvpo_beta * tokens.rollout_totals(tokens.log_ratio)
+    present = (tokens.rollout_totals(tokens.mask.to(sums.dtype)) > 0).to(sums.dtype)
+    owner, ids = tokens.owner, tokens.columns["prompt_id"][:, 0].long()
+    group = torch.zeros(tokens.n_rollouts, dtype=torch.long, device=ids.device).scatter(0, owner, ids)
+    n_groups = int(ids.max()) + 1 if len(ids) else 1
+    size = sums.new_zeros(n_groups).index_add(0, group, present)
+    if not torch.equal(size[ids], tokens.columns["prompt_size"][:, 0].to(size)):
+        raise ValueError("a minibatch cuts a group of rollouts; surrogate='gvpo' needs whole groups.")
+    mean = sums.new_zeros(n_groups).index_add(0, group, sums.detach() * present) / size.clamp(min=1)
+    error = (sums - mean[group])[owner].unsqueeze(1) - tokens.rollout_mean(tokens.credit)
+    n = size[ids].unsqueeze(1)
+    return torch.where(n > 1, n / (n - 1).clamp(min=1), torch.zeros_like(n)) * error**2 / 2.0

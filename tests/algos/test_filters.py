@@ -1,0 +1,203 @@
+"""Token filters, and corrections for the policy that wrote the tokens."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from algos import GroupPPO, RolloutBatch, make_scheme, policy_loss
+from algos.surrogates.loss import prepared_columns
+from algos.surrogates.tokens import Tokens
+
+
+def tokens_of(new, advantage=1.0, rollout=None, mask=None, old=None, behaviour=None):
+    """Tokens with an old log-probability of 0 where none is given."""
+    new = torch.tensor(new, dtype=torch.float64)
+    mask = torch.ones(new.shape, dtype=torch.bool) if mask is None else torch.tensor(mask, dtype=torch.bool)
+    owner = torch.arange(len(new)) if rollout is None else torch.tensor(rollout)
+    old = torch.zeros_like(new) if old is None else torch.tensor(old, dtype=torch.float64)
+    behaviour = None if behaviour is None else torch.tensor(behaviour, dtype=torch.float64)
+    credit = torch.tensor(advantage, dtype=torch.float64).expand(len(new)).reshape(-1, 1)
+    return Tokens(new, old, credit, mask, owner, int(owner.max()) + 1, behaviour)
+
+
+def run(settings, tokens):
+    scheme = make_scheme(f"grpo:{settings}")
+    arguments = (tokens, tokens.log_ratio) if "filter" in settings else (tokens,)
+    result = scheme.run("token_filter" if "filter" in settings else "correction", *arguments)
+    assert not result.requires_grad
+    return result.expand(tokens.mask.shape)
+
+
+# Filters.
+
+
+def test_off_policy_drops_drifted_failures_only():
+    new = [[-0.6, -0.6], [-0.6, -0.6], [-0.4, -0.4], [0.9, 0.9]]
+    tokens = tokens_of(new, advantage=[-1.0, 1.0, -1.0, -1.0])
+    assert run("token_filter=off_policy", tokens).tolist() == [[0, 0], [1, 1], [1, 1], [1, 1]]
+    assert run("token_filter=off_policy,drift_max=0.3", tokens)[2].tolist() == [0, 0]
+
+
+def test_off_policy_measures_whole_rollouts_from_the_policy_that_wrote():
+    new, rollout = [[-0.9], [-0.3], [-0.9]], [0, 0, 1]
+    assert run("token_filter=off_policy", tokens_of(new, -1.0, rollout))[:, 0].tolist() == [0, 0, 0]
+    masked = tokens_of([[-0.9, 0.0], [-0.3, -50.0]], -1.0, [0, 0], mask=[[1, 0], [1, 0]])
+    assert run("token_filter=off_policy,drift_max=0.7", masked)[:, 0].tolist() == [1, 1]
+    elsewhere = tokens_of(new, -1.0, rollout, behaviour=[[-0.9]] * 3)
+    assert run("token_filter=off_policy", elsewhere)[:, 0].tolist() == [1, 1, 1]
+
+
+def test_off_policy_keeps_the_denominator():
+    batch = RolloutBatch.from_arrays(returns=[1, 0], prompt=[0, 0])
+    new, old = torch.tensor([[0.0], [-1.0]]), torch.zeros(2, 1)
+    loss, _ = policy_loss("rloo:token_filter=off_policy", new, old, [1.0, -1.0], batch)
+    assert loss.item() == 0.0
+    loss, _ = policy_loss("grpo:token_filter=off_policy", new, old, [1.0, -1.0], batch)
+    assert loss.item() == -0.5
+
+
+def entropies(batch, share):
+    return prepared_columns(make_scheme(f"grpo:token_filter=top_entropy,entropy_share={share}"), batch, np.zeros(2))
+
+
+def test_top_entropy_takes_the_share_of_the_tokens_in_the_loss():
+    entropy = np.array([[0.1, 0.5, 99.0], [0.3, 0.2, 0.4], [9.0, 9.0, 9.0]])
+    batch = RolloutBatch.from_arrays(
+        returns=[1, 0, 1], prompt=[0, 0, 0], token_mask=[[1, 1, 0], [1, 1, 1], [1, 1, 1]], entropy=entropy,
+        valid=[1, 1, 0],
+    )  # fmt: skip
+    assert entropies(batch, 0.2)["top_entropy"].tolist() == [[0, 1, 0], [0, 0, 0], [0, 0, 0]]
+    assert entropies(batch, 0.5)["top_entropy"].tolist() == [[0, 1, 0], [1, 0, 1], [0, 0, 0]]
+    assert entropies(batch, 1.0)["top_entropy"].tolist() == [[1, 1, 0], [1, 1, 1], [0, 0, 0]]
+    assert entropies(batch, 0.0)["top_entropy"].sum() == 1
+
+
+def test_top_entropy_needs_the_column():
+    batch = RolloutBatch.from_arrays(returns=[1, 0], prompt=[0, 0])
+    with pytest.raises(ValueError, match="give RolloutBatch its column 'entropy'"):
+        entropies(batch, 0.2)
+
+
+def test_second_moment_drops_the_largest_until_the_rest_fits():
+    tokens = tokens_of([[0.1, -0.3], [1.0, 0.0]])
+    # Squares 0, 0.01, 0.09, 1: running means 0, 0.005, 0.0333, 0.275.
+    assert run("token_filter=second_moment", tokens).tolist() == [[1, 1], [0, 1]]
+    assert run("token_filter=second_moment,moment_max=0.01", tokens).tolist() == [[1, 0], [0, 1]]
+    assert run("token_filter=second_moment,moment_max=0.3", tokens).tolist() == [[1, 1], [1, 1]]
+    # At least one is kept; masked tokens are not looked at.
+    assert run("token_filter=second_moment", tokens_of([[5.0, -3.0]])).tolist() == [[0, 1]]
+    assert run("token_filter=second_moment", tokens_of([[5.0, 0.0]], mask=[[1, 0]])).tolist() == [[1, 0]]
+    assert run("token_filter=second_moment", tokens_of([[5.0, 0.0]], mask=[[0, 0]])).tolist() == [[0, 0]]
+    elsewhere = tokens_of([[9.0, 0.0]], behaviour=[[0.1, 5.0]])
+    assert run("token_filter=second_moment", elsewhere).tolist() == [[1, 0]]
+
+
+# Corrections.
+
+
+def weights(settings, q, **more):
+    """The factor for given log p_old - log p_behaviour."""
+    q = np.array(q)
+    return run(f"correction={settings}", tokens_of(np.zeros_like(q), behaviour=-q, **more)).numpy()
+
+
+LOG = np.log
+
+
+def test_tis():
+    q = LOG([[0.1, 1.0, 1.9, 9.0]])
+    np.testing.assert_allclose(weights("tis", q), [[0.1, 1.0, 1.9, 2.0]])
+    np.testing.assert_allclose(weights("tis,weight_min=0.5,weight_max=5", q), [[0.5, 1.0, 1.9, 5.0]])
+    np.testing.assert_allclose(weights("tis,normalise=true", q), np.array([[0.1, 1.0, 1.9, 2.0]]) / 1.25)
+
+
+def test_tis_rollout():
+    q, rollout = LOG([[2.0, 0.5], [3.0, 1.0], [1.2, 1.0]]), [0, 0, 1]
+    expected = [[3.0] * 2, [3.0] * 2, [1.2] * 2]
+    np.testing.assert_allclose(weights("tis_rollout,weight_max=5", q, rollout=rollout), expected)
+    np.testing.assert_allclose(weights("tis_rollout", q, rollout=rollout)[:, 0], [2.0, 2.0, 1.2])
+    mean = weights("tis_rollout,weight_of=mean", q, rollout=rollout)
+    np.testing.assert_allclose(mean[:, 0], [3 ** (1 / 4)] * 2 + [math.sqrt(1.2)])
+    normalised = weights("tis_rollout,normalise=true", q, rollout=rollout)
+    np.testing.assert_allclose(normalised[:, 0], np.array([2.0, 2.0, 1.2]) / 1.6)
+
+
+def test_icepop():
+    q = LOG([[0.4, 0.6, 4.9, 5.1]])
+    np.testing.assert_allclose(weights("icepop", q), [[0.0, 0.6, 4.9, 0.0]])
+    np.testing.assert_allclose(weights("icepop,level=rollout", LOG([[2.0, 2.0], [3.0, 2.0]])), [[4.0] * 2, [0.0] * 2])
+    np.testing.assert_allclose(weights("icepop,normalise=true", q), np.array([[0.0, 0.6, 4.9, 0.0]]) / 1.375)
+    assert not weights("icepop,normalise=true", [[9.0]]).any()
+
+
+def test_geometric_mask():
+    q = [[0.5, -0.5], [0.02, 0.01], [0.005, 0.006]]
+    assert weights("geometric_mask", q)[:, 0].tolist() == [1, 0, 1]
+    assert weights("geometric_mask,weight_min=0.999,weight_max=1.001", q)[:, 0].tolist() == [1, 0, 0]
+    assert weights("geometric_mask", q, rollout=[0, 0, 0])[:, 0].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("over", ["token", "sum", "mean", "max"])
+@pytest.mark.parametrize("measure", ["k1", "k2", "k3"])
+def test_rejection_equals_loops(measure, over):
+    random = np.random.default_rng(0)
+    q, rollout = random.normal(size=(9, 3)) * 0.3, random.integers(0, 4, 9)
+    mask = random.random((9, 3)) < 0.7
+    kept = weights(
+        f"rejection,measure={measure},over={over},weight_min=0.8,weight_max=1.3", q, rollout=rollout, mask=mask
+    )
+    size = {"k1": q, "k2": q**2 / 2, "k3": np.exp(q) - 1 - q}[measure]
+    reduce = {"sum": np.sum, "mean": np.mean, "max": np.max}.get(over)
+    for turn in range(9):
+        for slot in np.flatnonzero(mask[turn]):
+            own = rollout == rollout[turn]
+            value = size[turn, slot] if over == "token" else reduce(size[own][mask[own]])
+            inside = LOG(0.8) <= value <= LOG(1.3) if measure == "k1" else value <= 0.1
+            assert kept[turn, slot] == inside
+
+
+@pytest.mark.parametrize(
+    "settings",
+    ["tis", "tis_rollout", "icepop", "icepop,level=rollout", "geometric_mask", "rejection", "tis,normalise=true",
+     "tis_rollout,normalise=true", "rejection,over=max,measure=k2"],
+)  # fmt: skip
+def test_weights_have_no_gradient_and_nothing_changes_where_policies_agree(settings):
+    batch = RolloutBatch.from_arrays(returns=[1, 0, 1], prompt=[0, 0, 0], token_mask=[[1, 1], [1, 0], [0, 0]])
+    new = torch.tensor([[0.1, 0.2], [-0.3, 7.0], [1.0, 1.0]], requires_grad=True)
+    old, credit = torch.zeros(3, 2), [1.0, -1.0, 2.0]
+    leaf = old.clone().requires_grad_()
+    loss, metrics = policy_loss(f"grpo:correction={settings}", new, leaf, credit, batch, behaviour_log_prob=leaf)
+    plain, expected = policy_loss("grpo", new, old, credit, batch)
+    assert loss.item() == plain.item()
+    assert metrics == expected
+    slope, none = torch.autograd.grad(loss, [new, leaf], allow_unused=True)
+    assert none is None
+    assert torch.equal(slope, torch.autograd.grad(plain, new)[0])
+
+
+def test_a_correction_needs_the_policy_that_wrote():
+    zero = torch.zeros(1, 1)
+    batch = RolloutBatch.from_arrays(returns=[1], prompt=[0])
+    with pytest.raises(ValueError, match="behaviour_log_prob is not given, but correction='tis'"):
+        policy_loss("grpo:correction=tis", zero, zero, [1.0], batch)
+    with pytest.raises(ValueError, match="behaviour_log_prob is given, but correction='none'"):
+        policy_loss("grpo", zero, zero, [1.0], batch, behaviour_log_prob=zero)
+    with pytest.raises(ValueError, match="behaviour_log_prob=None is not allowed with a correction"):
+        make_scheme("grpo:correction=icepop").run("correction", tokens_of([[0.0]]))
+
+
+@pytest.mark.parametrize("settings", ["correction=tis", "correction=tis_rollout", "correction=icepop",
+                                      "correction=geometric_mask", "correction=rejection",
+                                      "token_filter=off_policy", "token_filter=second_moment",
+                                      "correction=tis,token_filter=off_policy"])  # fmt: skip
+def test_training_on_stale_rollouts(settings):
+    model = GroupPPO(
+        "MessagePolicy", "agentic_gym/Chain-v0", scheme=f"grpo:{settings}", n_prompts=16, staleness=2, seed=0,
+        learning_rate=1e-2, env_kwargs={"depth": 2, "difficulty": 0.0},
+    )  # fmt: skip
+    before = model.policy.flat_parameters.clone()
+    model.learn(900, log_interval=None)
+    assert not torch.equal(before, model.policy.flat_parameters)
+    assert all(np.isfinite(value) for value in model.logger.name_to_value.values())

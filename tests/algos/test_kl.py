@@ -1,0 +1,158 @@
+"""KL penalties: forms, importance weights, and the penalty in the reward."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from algos import GroupPPO, RolloutBatch, advantages, make_scheme, policy_loss
+from algos.memory import Memory
+from algos.parts import choices
+from algos.surrogates.kl import controller, in_loss, in_reward, kl_penalty, penalised
+
+CHAIN = {"policy": "MessagePolicy", "env": "agentic_gym/Chain-v0", "n_prompts": 16, "group_size": 8, "seed": 0,
+         "env_kwargs": {"depth": 2, "difficulty": 0.0}}  # fmt: skip
+IN_LOSS = ["k1", "k2", "k3", "abs", "k3_k2", "k3_corrected"]
+
+
+def value_and_slope(kind, difference, **options):
+    scheme = make_scheme("grpo", kl=kind, kl_coef=1.0, surrogate="reinforce", **options)
+    new = torch.tensor([[difference]], dtype=torch.float64, requires_grad=True)
+    batch = RolloutBatch.from_arrays(returns=[1], prompt=[0])
+    zero = torch.zeros(1, 1, dtype=torch.float64)
+    loss, _ = policy_loss(scheme, new, zero, [0.0], batch, zero)
+    return loss.item(), torch.autograd.grad(loss, new)[0].item()
+
+
+def test_the_parts_that_there_are():
+    assert choices("kl") == ("none", *IN_LOSS, "reward_k1", "reward_k3")
+    assert [k for k in choices("kl") if in_loss(make_scheme("grpo", kl=k))] == IN_LOSS
+    assert [k for k in choices("kl") if in_reward(make_scheme("grpo", kl=k))] == ["reward_k1", "reward_k3"]
+
+
+@pytest.mark.parametrize("d", [0.0, 0.5, -0.5, 3.0])
+def test_values_and_slopes(d):
+    k3, k3_slope = math.exp(-d) + d - 1, 1 - math.exp(-d)
+    expected = {
+        "k1": (d, 1.0),
+        "k2": (d**2 / 2, d),
+        "k3": (k3, k3_slope),
+        "abs": (abs(d), np.sign(d)),
+        "k3_k2": (k3, d),
+    }
+    for kind, pair in expected.items():
+        assert value_and_slope(kind, d) == pytest.approx(pair, abs=1e-12)
+
+
+def test_a_cap_takes_the_gradient():
+    assert value_and_slope("k3", -3.0, penalty_cap=10.0) == (10.0, 0.0)
+    assert value_and_slope("k3", -2.0, penalty_cap=10.0)[1] != 0.0
+    assert value_and_slope("k3_k2", -3.0, penalty_cap=10.0) == (10.0, -3.0)
+
+
+def test_p22_the_corrected_penalty_weighs_by_the_ratio():
+    batch = RolloutBatch.from_arrays(returns=[1], prompt=[0], token_mask=[[1, 1]])
+    new = torch.tensor([[0.3, -0.1]], requires_grad=True)
+    old, reference = torch.zeros(1, 2), torch.tensor([[0.5, -0.5]])
+    k3 = kl_penalty("k3", new.detach(), reference)
+    for scheme, ratio in (("grpo", new.detach().exp()), ("gspo", torch.full((1, 2), math.exp(0.1)))):
+        loss, _ = policy_loss(f"{scheme}:kl=k3_corrected,kl_coef=2", new, old, [0.0], batch, reference)
+        assert loss.item() == pytest.approx(2 * (ratio * k3).mean().item(), rel=1e-6)
+    # The gradient goes through the ratio, too.
+    loss, _ = policy_loss("grpo:kl=k3_corrected,kl_coef=1", new, old, [0.0], batch, reference)
+    d = (new - reference).detach()
+    expected = new.detach().exp() * (k3 + 1 - torch.exp(-d)) / 2
+    np.testing.assert_allclose(torch.autograd.grad(loss, new)[0], expected, rtol=1e-5)
+
+
+def test_the_corrected_penalty_is_unbiased_off_policy():
+    policy, old, reference = (torch.tensor(p, dtype=torch.float64).log() for p in
+                              ([0.6, 0.3, 0.1], [0.3, 0.3, 0.4], [0.2, 0.3, 0.5]))  # fmt: skip
+    exact = (policy.exp() * (policy - reference)).sum().item()
+    corrected = (old.exp() * (policy - old).exp() * kl_penalty("k3", policy, reference)).sum().item()
+    assert corrected == pytest.approx(exact, rel=1e-12)
+
+
+# In the reward.
+
+
+def reward_case():
+    batch = RolloutBatch.from_arrays(
+        returns=[1.0, 0.0, None], prompt=[0, 0, 0], turn_rollout=[0, 0, 1, 2], turn_reward=[0.0, 1.0, 0.0, np.nan],
+        token_mask=[[1, 1], [1, 0], [1, 1], [1, 1]],
+    )  # fmt: skip
+    log_prob = torch.tensor([[0.1, 0.2], [0.3, 99.0], [-0.4, 0.0], [0.0, 0.0]])
+    return batch, log_prob, torch.zeros(4, 2)
+
+
+def test_the_penalty_is_taken_from_the_turns_rewards():
+    batch, log_prob, reference = reward_case()
+    memory = Memory()
+    result = penalised(make_scheme("grpo:kl=reward_k1,kl_coef=0.5"), batch, log_prob, reference, memory)
+    np.testing.assert_allclose(result.turn_reward, [-0.15, 0.85, 0.2, np.nan], rtol=1e-6)
+    np.testing.assert_allclose(result.returns, [0.7, 0.2, np.nan], rtol=1e-6)
+    np.testing.assert_allclose(batch.returns, [1.0, 0.0, np.nan])
+    assert result.counted.tolist() == [True, True, False]
+    # Mean over rollouts of the mean over their tokens; the one without a reward does not count.
+    assert controller(make_scheme("grpo:kl=reward_k1"), memory).kl == pytest.approx((0.2 - 0.2) / 2, abs=1e-7)
+    result = penalised(make_scheme("grpo:kl=reward_k3,kl_coef=0.5"), batch, log_prob, reference, Memory())
+    k3 = kl_penalty("k3", log_prob, reference).numpy()
+    expected = 1.0 - 0.5 * (k3[0].sum() + k3[1, 0])
+    assert result.returns[0] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_loss_has_no_penalty_then():
+    batch, log_prob, _ = reward_case()
+    scheme = make_scheme("grpo:kl=reward_k1")
+    plain = policy_loss("grpo", log_prob, log_prob - 0.1, [1.0] * 4, batch)
+    assert policy_loss(scheme, log_prob, log_prob - 0.1, [1.0] * 4, batch) == plain
+    with pytest.raises(ValueError, match="reference_log_prob is given, but kl='reward_k1'"):
+        policy_loss(scheme, log_prob, log_prob, [1.0] * 4, batch, log_prob)
+
+
+@pytest.mark.parametrize(("kl", "error"), [(0.3, 0.2), (0.11, 0.1), (0.1, 0.0), (0.05, -0.2), (0.0, -0.2)])
+def test_the_coefficient_follows_the_target(kl, error):
+    scheme = make_scheme("grpo:kl=reward_k1,kl_coef=0.5,kl_target=0.1,kl_horizon=100")
+    memory = Memory()
+    batch = RolloutBatch.from_arrays(returns=[1] * 10, prompt=[0] * 10)
+    penalised(scheme, batch, torch.full((10, 1), kl), torch.zeros(10, 1), memory)
+    (part,) = [p for p in scheme.parts if p.axis == "kl"]
+    part.after_update(scheme, batch, memory, **scheme.options_of(part))
+    assert controller(scheme, memory).coefficient == pytest.approx(0.5 * (1 + error * 10 / 100), rel=1e-5)
+
+
+def test_a_fixed_coefficient_stays():
+    model = GroupPPO(**CHAIN, scheme="grpo:kl=reward_k1,kl_coef=0.01", learning_rate=1e-2)
+    model.learn(600, log_interval=None)
+    logged = model.logger.name_to_value
+    assert logged["train/kl_coef"] == 0.01
+    assert logged["train/kl"] != 0.0
+
+
+def test_training_with_the_penalty_in_the_reward():
+    """At the first update policy and reference agree, so nothing is subtracted; later on there is."""
+    plain, kept = (
+        GroupPPO(**CHAIN, scheme=scheme, learning_rate=1e-2) for scheme in ("grpo", "grpo:kl=reward_k3,kl_coef=1")
+    )
+    for model in (plain, kept):
+        model.learn(1, log_interval=None)
+    assert torch.equal(plain.policy.flat_parameters, kept.policy.flat_parameters)
+    for model in (plain, kept):
+        model.learn(1, log_interval=None, reset_num_timesteps=False)
+    assert not torch.equal(plain.policy.flat_parameters, kept.policy.flat_parameters)
+
+
+@pytest.mark.parametrize("kl", IN_LOSS)
+def test_training_with_the_penalty_in_the_loss(kl):
+    model = GroupPPO(**CHAIN, scheme=f"grpo:kl={kl},kl_coef=0.1", learning_rate=1e-2)
+    model.learn(600, log_interval=None)
+    assert all(np.isfinite(value) for value in model.logger.name_to_value.values())
+
+
+def test_the_penalty_gives_dead_groups_a_signal():
+    batch = RolloutBatch.from_arrays(returns=[1, 1], prompt=[0, 0])
+    scheme = make_scheme("dr_grpo:kl=reward_k1,kl_coef=1")
+    assert not advantages(scheme, batch).any()
+    result = penalised(scheme, batch, torch.tensor([[0.2], [0.4]]), torch.zeros(2, 1), Memory())
+    np.testing.assert_allclose(advantages(scheme, result), [0.1, -0.1], rtol=1e-6)
