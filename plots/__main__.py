@@ -18,8 +18,12 @@ OWN = ("scale_mismatch",)
 """Experiments with a figure of their own; the others are drawn as phase diagrams."""
 DOCUMENTS = {"claims": ("claims.json", None), "microscope": ("microscope.json", "seen")}
 """Figures of a JSON file of results, with the entry that they show."""
-SUITE = {"families": "draw_families", "mismatch": "draw_mismatch"}
-"""Figures that need no results, and what draws them in ``plots.families``."""
+SUITE = {
+    "families": ("families", "draw_families"),
+    "mismatch": ("families", "draw_mismatch"),
+    "surrogates": ("surrogates", "draw"),
+}
+"""Figures that need no results, and what draws them: module and function."""
 NAMES = (*experiments.names(), *DOCUMENTS, *SUITE)
 
 
@@ -28,7 +32,7 @@ def main(name: tyro.conf.Positional[str], quick: bool = False, root: Path = stor
 
     Args:
         name: Name of the figure: that of its experiment, or ``claims``, ``microscope``, ``families``,
-            ``mismatch``.
+            ``mismatch``, ``surrogates``.
         quick: Draw the small version of the experiment.
         root: Folder of all results.
     """
@@ -46,7 +50,8 @@ def main(name: tyro.conf.Positional[str], quick: bool = False, root: Path = stor
 
 
 def _draw_suite(name: str) -> tuple[Any, str]:
-    return getattr(importlib.import_module("plots.families"), SUITE[name])(), name
+    module, function = SUITE[name]
+    return getattr(importlib.import_module(f"plots.{module}"), function)(), name
 
 
 def _draw_document(name: str, root: Path) -> Any:

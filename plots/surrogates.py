@@ -1,0 +1,89 @@
+"""Clip anatomy: how hard each surrogate pushes a token, against its ratio, for both signs of the advantage.
+
+python -m plots surrogates
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+from algos.parts import choices, find
+from algos.recipes import RECIPES
+from algos.scheme import Scheme
+from algos.surrogates.loss import token_losses
+from algos.surrogates.tokens import Tokens
+from plots.style import BLUE, GREY, SETTINGS, VERMILION
+
+RATIOS = np.exp(np.linspace(np.log(0.25), np.log(4.0), 481))
+OF_BATCH = ("clip_cov", "kl_cov", "gvpo")
+"""Surrogates in which a token's push depends on the other tokens of the batch."""
+COLUMNS = 4
+
+
+def push(scheme: Scheme, advantage: float) -> Any:
+    """Return minus the slope of the loss in the log-probability, times the sign of the advantage, by ratio."""
+    n = len(RATIOS)
+    log_prob = torch.log(torch.full((n, 1), 0.2, dtype=torch.float64)).requires_grad_()
+    old = log_prob.detach() - torch.from_numpy(np.log(RATIOS))[:, None]
+    credit = torch.full((n, 1), advantage, dtype=torch.float64)
+    mask = torch.ones((n, 1), dtype=torch.bool)
+    tokens = Tokens(log_prob, old, credit, mask, torch.arange(n), n)
+    losses = token_losses(scheme, tokens).expand(n, 1)
+    (slope,) = torch.autograd.grad(losses.sum(), log_prob)
+    return -slope[:, 0].numpy() / advantage
+
+
+def draw() -> Any:
+    """Draw one panel per surrogate, at the settings of the first recipe that uses it."""
+    shown = [name for name in choices("surrogate") if name not in OF_BATCH]
+    n_rows = -(-len(shown) // COLUMNS)
+    with plt.rc_context({**SETTINGS, "axes.grid.axis": "both"}):
+        figure, axes = plt.subplots(n_rows, COLUMNS, figsize=(11, 2.35 * n_rows + 1.2), sharex=True, sharey=True)
+        height = 2.35 * n_rows + 1.2
+        figure.subplots_adjust(
+            left=0.07, right=0.985, top=1 - 1.05 / height, bottom=0.75 / height, hspace=0.42, wspace=0.1
+        )
+        for axis, name in zip(axes.flat, shown, strict=False):
+            owner, scheme = _settings(name)
+            for advantage, colour, style in ((1.0, BLUE, "-"), (-1.0, VERMILION, (0, (4, 1.5)))):
+                axis.plot(RATIOS, np.clip(push(scheme, advantage), -0.5, 4.0), color=colour, linestyle=style, linewidth=1.6)
+            axis.axvline(1.0, color=GREY, linewidth=0.6)
+            axis.set_title(name)
+            axis.text(0.03, 0.93, owner, transform=axis.transAxes, fontsize=7.5, color=GREY, va="top")
+            axis.set(xscale="log", ylim=(-0.2, 3.2))
+            axis.set_xticks([0.25, 0.5, 1.0, 2.0, 4.0], ["1/4", "1/2", "1", "2", "4"])
+            axis.minorticks_off()
+        for axis in list(axes.flat)[len(shown) :]:
+            axis.set_visible(False)
+        for axis in axes[:, 0]:
+            axis.set_ylabel("push / |advantage|")
+        figure.text(0.01, 1 - 0.3 / height, "How hard a token is pushed, against its ratio", fontsize=12, weight="bold")
+        figure.text(0.01, 1 - 0.58 / height, "positive advantage", fontsize=9.5, weight="bold", color=BLUE)
+        figure.text(0.145, 1 - 0.58 / height, "negative advantage (dashed)", fontsize=9.5, weight="bold", color=VERMILION)
+        figure.text(
+            0.345, 1 - 0.58 / height,
+            "REINFORCE's push is 1 at every ratio; a flat 0 is a clip; rollouts of one token with probability 0.2",
+            fontsize=8.5, color=GREY,
+        )  # fmt: skip
+        figure.text(0.5, 0.32 / height, "ratio of the new to the old probability (log scale)", ha="center", fontsize=9)
+        figure.text(0.01, 0.1 / height, "python -m plots surrogates", color=GREY, fontsize=8, family="monospace")
+    return figure
+
+
+def _settings(surrogate: str) -> tuple[str, Scheme]:
+    """Return the first recipe with this surrogate, and what of it concerns a single token."""
+    name, recipe = next((n, r) for n, r in RECIPES.items() if r.scheme.surrogate == surrogate)
+    scheme = recipe.scheme
+    bounds = scheme.bounds if find("bounds", scheme.bounds).prepare is None else "fixed"
+    possible = {*find("surrogate", surrogate).options, *find("bounds", bounds).options}
+    kept = {"bounds": bounds, "clip_low": scheme.clip_low, "clip_high": scheme.clip_high, "dual_clip": scheme.dual_clip}
+    uses = {*find("surrogate", surrogate).uses, *find("bounds", bounds).uses}
+    return f"as in {name}", Scheme(
+        surrogate=surrogate,
+        options=tuple((key, value) for key, value in scheme.options if key in possible),
+        **{key: value for key, value in kept.items() if key in uses},  # type: ignore[arg-type]
+    )
