@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from agentic_gym.grammar import DONE
 from algos.batch import RolloutBatch
-from algos.policies import MessagePolicy
-from algos.rows import Rows
+from algos.policies import MessagePolicy, Written
+from algos.rows import Rows, Tick
 from algos.segments import RELATIVE_TOLERANCE, totals
 
 IntArray = npt.NDArray[np.int64]
@@ -30,6 +30,9 @@ class Trajectories:
         entropy: (M,) of the policy that wrote the turn.
         score: (N,) scale-free score; NaN where the environment has none.
         success, terminated, truncated: (N,) bool.
+        prompt, rollout: (N,) prompts and rollout keys that the environment was asked for.
+        ground_truth: (M, L) the right answer in the turn's state, where it was asked for, or None.
+        stale: (M,) turns that an older copy of the policy wrote, or None.
     """
 
     batch: RolloutBatch
@@ -43,6 +46,31 @@ class Trajectories:
     success: npt.NDArray[np.bool_]
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
+    prompt: IntArray
+    rollout: IntArray
+    ground_truth: IntArray | None = None
+    stale: npt.NDArray[np.bool_] | None = None
+
+
+class Writer:
+    """Writes the messages of one tick; by default as the policy does.
+
+    Samplers that let rollouts be written otherwise override ``write``.
+
+    Attributes:
+        policy: what writes.
+        replayed: how many of the last messages were not new, and are not counted as turns.
+    """
+
+    replayed = 0
+
+    def __init__(self, policy: MessagePolicy, deterministic: bool = False) -> None:
+        """Take a policy, and whether it takes the likeliest token in every slot."""
+        self.policy, self.deterministic = policy, deterministic
+
+    def write(self, features: npt.NDArray[np.float32], rollouts: IntArray, random: np.random.Generator) -> Written:
+        """Write one message per row of ``features`` (n, F); ``rollouts`` (n,) says whose they are."""
+        return self.policy.write(features, random, self.deterministic)
 
 
 @dataclass
@@ -69,6 +97,9 @@ class _Recorder:
     def turn_column(self, name: str) -> npt.NDArray[Any]:
         return np.concatenate(self.turns[name])
 
+    def optional(self, name: str) -> npt.NDArray[Any] | None:
+        return self.turn_column(name) if self.complete(name) else None
+
 
 def collect(
     rows: Rows,
@@ -80,8 +111,13 @@ def collect(
     split: str = "train",
     deterministic: bool = False,
     on_tick: Callable[[int], bool] | None = None,
+    writer: Writer | None = None,
+    with_truth: bool = False,
 ) -> Trajectories | None:
     """Run one rollout per entry of ``prompt``; rows that have ended leave the batch.
+
+    Where there are more rollouts than rows they run in waves, rollout i in row i modulo the number
+    of rows.
 
     Args:
         rows: the environments.
@@ -92,109 +128,128 @@ def collect(
         split: which prompts.
         deterministic: take the likeliest token in every slot.
         on_tick: called after each tick with the number of turns taken; False stops.
+        writer: writes instead of the policy; by default a ``Writer``.
+        with_truth: keep the ground truth of every turn's state, where the environment reports it.
 
     Returns:
         The rollouts, in the order of ``prompt``; None if ``on_tick`` stopped the collection.
     """
-    size = len(prompt)
-    recorder = _Recorder()
-    for start in range(0, size, rows.n):
-        wave = np.arange(start, min(start + rows.n, size))
-        if not _run_wave(rows, policy, prompt, rollout, wave, random, split, deterministic, on_tick, recorder, size):
-            return None
-    return _assemble(rows, recorder, prompt)
-
-
-def _run_wave(
-    rows: Rows, policy: MessagePolicy, prompt: IntArray, rollout: IntArray, wave: IntArray,
-    random: np.random.Generator, split: str, deterministic: bool,
-    on_tick: Callable[[int], bool] | None, recorder: _Recorder, size: int,
-) -> bool:  # fmt: skip
-    observation, info = rows.reset(prompt[wave], rollout[wave], split)
-    zeros = np.zeros(len(wave), dtype=np.int64)
-    recorder.set_rollouts(
-        size,
-        wave,
-        prompt=info["prompt"],
-        environment=info.get("environment", zeros),
-        task=info.get("task", zeros),
-    )
-    features = policy.features(observation)
-    state_key = info.get("state_key")
-    active = np.arange(len(wave))
-    while len(active):
-        written = policy.write(features, random, deterministic)
-        tick = rows.step(active, written.message)
-        recorder.add_turns(
-            rollout=wave[active], features=features, state=written.state, position=written.position,
-            previous=written.previous, log_prob=written.log_prob, entropy=written.entropy, reward=tick.reward,
-        )  # fmt: skip
-        if policy.critic is not None:
-            recorder.add_turns(value=policy.values(features))
-        if state_key is not None:
-            recorder.add_turns(state_key=state_key)
-        if "reward_components" in tick.info:
-            recorder.add_turns(components=tick.info["reward_components"])
-        ended = tick.terminated | tick.truncated
-        features = policy.features(tick.observation)
-        if ended.any():
-            _close(recorder, size, wave[active[ended]], tick, ended, features, policy)
-        if on_tick is not None and not on_tick(len(active)):
-            return False
-        active, features = active[~ended], features[~ended]
-        state_key = tick.info["state_key"][~ended] if "state_key" in tick.info else None
-    return True
-
-
-def _close(
-    recorder: _Recorder, size: int, rollouts: IntArray, tick: Any, ended: npt.NDArray[np.bool_],
-    features: npt.NDArray[np.float32], policy: MessagePolicy,
-) -> None:  # fmt: skip
-    """Note what is known of rollouts only at their ends."""
-    k = len(rollouts)
-    terminated = tick.terminated[ended]
-    columns = {
-        "score": tick.info["score"][ended] if "score" in tick.info else np.full(k, np.nan),
-        "success": tick.info["is_success"][ended] if "is_success" in tick.info else np.zeros(k, np.bool_),
-        "valid": tick.info["reward_valid"][ended] if "reward_valid" in tick.info else np.ones(k, np.bool_),
-        "terminated": terminated,
-        "truncated": tick.truncated[ended],
-    }
-    if policy.critic is not None:
-        columns["final_value"] = np.where(terminated, 0.0, policy.values(features[ended]))
-    recorder.set_rollouts(size, rollouts, **columns)
-
-
-def _assemble(rows: Rows, recorder: _Recorder, prompt: IntArray) -> Trajectories:
-    size = len(prompt)
-    owner, reward = recorder.turn_column("rollout"), recorder.turn_column("reward")
-    state = recorder.turn_column("state")
-    components = None
-    if recorder.complete("components"):
-        per_turn = recorder.turn_column("components")
-        components = np.stack([totals(owner, column, size) for column in per_turn.T], axis=1)
-    ends = recorder.rollouts
-    returns = totals(owner, reward, size)
-    # Rewards that cancel leave rounding noise, which must not look like a difference.
-    returns[np.abs(returns) <= RELATIVE_TOLERANCE * totals(owner, np.abs(reward), size)] = 0.0
-    batch = RolloutBatch(
-        returns=returns,
-        prompt=ends["prompt"],
-        environment=ends["environment"],
-        task=ends["task"],
-        valid=ends["valid"],
-        turn_rollout=owner,
-        turn_reward=reward,
-        token_mask=state != DONE,
-        components=components,
-        state_key=recorder.turn_column("state_key") if recorder.complete("state_key") else None,
-        value=recorder.turn_column("value") if recorder.complete("value") else None,
-        final_value=ends.get("final_value"),
-        max_tokens=rows.max_tokens,
-    )
-    batch.check_returns()
-    return Trajectories(
-        batch, recorder.turn_column("features"), state, recorder.turn_column("position"),
-        recorder.turn_column("previous"), recorder.turn_column("log_prob"), recorder.turn_column("entropy"),
-        ends["score"], ends["success"], ends["terminated"], ends["truncated"],
+    run = _Run(
+        rows, policy, Writer(policy, deterministic) if writer is None else writer, prompt, rollout, random, split,
+        on_tick, with_truth,
     )  # fmt: skip
+    for start in range(0, len(prompt), rows.n):
+        if not run.wave(np.arange(start, min(start + rows.n, len(prompt)))):
+            return None
+    return run.assemble()
+
+
+@dataclass
+class _Run:
+    """The arguments of ``collect``, and what has been recorded so far."""
+
+    rows: Rows
+    policy: MessagePolicy
+    writer: Writer
+    prompt: IntArray
+    rollout: IntArray
+    random: np.random.Generator
+    split: str
+    on_tick: Callable[[int], bool] | None
+    with_truth: bool
+    recorder: _Recorder = field(default_factory=_Recorder)
+
+    def wave(self, wave: IntArray) -> bool:
+        """Run the rollouts ``wave`` to their ends; False if ``on_tick`` stopped them."""
+        recorder, size = self.recorder, len(self.prompt)
+        observation, info = self.rows.reset(self.prompt[wave], self.rollout[wave], self.split)
+        zeros = np.zeros(len(wave), dtype=np.int64)
+        recorder.set_rollouts(
+            size,
+            wave,
+            prompt=info["prompt"],
+            environment=info.get("environment", zeros),
+            task=info.get("task", zeros),
+        )
+        features = self.policy.features(observation)
+        # What is known of a state before its message.
+        known = ("state_key", "ground_truth") if self.with_truth else ("state_key",)
+        before = {name: info[name] for name in known if name in info}
+        active = np.arange(len(wave))
+        while len(active):
+            written = self.writer.write(features, wave[active], self.random)
+            tick = self.rows.step(active, written.message)
+            recorder.add_turns(
+                rollout=wave[active], features=features, state=written.state, position=written.position,
+                previous=written.previous, log_prob=written.log_prob, entropy=written.entropy,
+                reward=tick.reward, **before,
+            )  # fmt: skip
+            if self.policy.critic is not None:
+                recorder.add_turns(value=self.policy.values(features))
+            for name, column in (("reward_components", "components"), ("process_reward", "process_reward")):
+                if name in tick.info:
+                    recorder.add_turns(**{column: tick.info[name]})
+            ended = tick.terminated | tick.truncated
+            features = self.policy.features(tick.observation)
+            if ended.any():
+                self._close(wave[active[ended]], tick, ended, features)
+            if self.on_tick is not None and not self.on_tick(len(active) - self.writer.replayed):
+                return False
+            active, features = active[~ended], features[~ended]
+            before = {name: tick.info[name][~ended] for name in known if name in tick.info}
+        return True
+
+    def _close(
+        self, rollouts: IntArray, tick: Tick, ended: npt.NDArray[np.bool_], features: npt.NDArray[np.float32]
+    ) -> None:
+        """Note what is known of rollouts only at their ends."""
+        k = len(rollouts)
+        terminated = tick.terminated[ended]
+        columns = {
+            "score": tick.info["score"][ended] if "score" in tick.info else np.full(k, np.nan),
+            "success": tick.info["is_success"][ended] if "is_success" in tick.info else np.zeros(k, np.bool_),
+            "valid": tick.info["reward_valid"][ended] if "reward_valid" in tick.info else np.ones(k, np.bool_),
+            "terminated": terminated,
+            "truncated": tick.truncated[ended],
+        }
+        if self.policy.critic is not None:
+            columns["final_value"] = np.where(terminated, 0.0, self.policy.values(features[ended]))
+        self.recorder.set_rollouts(len(self.prompt), rollouts, **columns)
+
+    def assemble(self) -> Trajectories:
+        """Make tables of what was recorded."""
+        recorder, size, ends = self.recorder, len(self.prompt), self.recorder.rollouts
+        owner, reward = recorder.turn_column("rollout"), recorder.turn_column("reward")
+        state = recorder.turn_column("state")
+        components = None
+        if recorder.complete("components"):
+            per_turn = recorder.turn_column("components")
+            components = np.stack([totals(owner, column, size) for column in per_turn.T], axis=1)
+        returns = totals(owner, reward, size)
+        # Rewards that cancel leave rounding noise, which must not look like a difference.
+        returns[np.abs(returns) <= RELATIVE_TOLERANCE * totals(owner, np.abs(reward), size)] = 0.0
+        batch = RolloutBatch(
+            returns=returns,
+            prompt=ends["prompt"],
+            environment=ends["environment"],
+            task=ends["task"],
+            valid=ends["valid"],
+            turn_rollout=owner,
+            turn_reward=reward,
+            token_mask=state != DONE,
+            components=components,
+            process_reward=recorder.optional("process_reward"),
+            state_key=recorder.optional("state_key"),
+            success=ends["success"],
+            truncated=ends["truncated"],
+            value=recorder.optional("value"),
+            final_value=ends.get("final_value"),
+            max_tokens=self.rows.max_tokens,
+        )
+        batch.check_returns()
+        return Trajectories(
+            batch, recorder.turn_column("features"), state, recorder.turn_column("position"),
+            recorder.turn_column("previous"), recorder.turn_column("log_prob"), recorder.turn_column("entropy"),
+            ends["score"], ends["success"], ends["terminated"], ends["truncated"], self.prompt, self.rollout,
+            recorder.optional("ground_truth"),
+        )  # fmt: skip

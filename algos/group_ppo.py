@@ -11,7 +11,7 @@ import math
 import time
 import warnings
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,14 +26,16 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from agentic_gym.knobs import check_integer
 from algos.advantages import advantages
-from algos.collector import Trajectories, collect
+from algos.collector import Trajectories
 from algos.diagnostics import group_metrics, rollout_metrics
+from algos.measure import measure
 from algos.memory import Memory
 from algos.policies import MessagePolicy
 from algos.progress import TurnProgress
 from algos.rows import Rows, ScalarRows, VectorRows, make_rows
-from algos.sampling import UniformPrompts
-from algos.scheme import SchemeLike, make_scheme
+from algos.sampling import Overlong, Trainer, UniformPrompts
+from algos.sampling.overlong import MaskTruncated, check_mask, loss_batch, make_overlong, without_truncated
+from algos.scheme import Scheme, SchemeLike, make_scheme
 from algos.surrogates.aggregation import token_weights
 from algos.surrogates.kl import controller, in_loss, in_reward, penalised
 from algos.surrogates.loss import loss_metrics, token_losses
@@ -60,6 +62,9 @@ class GroupPPO(BaseAlgorithm):
         ent_coef: weight of an entropy bonus, >= 0.
         vf_coef: weight of the critic's squared error, for schemes with a critic.
         staleness: rollouts are written by the policy of this many updates ago.
+        overlong: DAPO's penalty on long rollouts: an ``Overlong`` or a dict of its attributes, or None.
+        mask_truncated: whether rollouts that were cut are left out: False; True or ``"loss"``: out of
+            the loss, but they count in statistics (as TRL); ``"all"``: out of both.
         reference_interval: every how many updates the reference policy of a KL penalty is replaced
             by the current one; None keeps the policy with which learning began.
         diagnostics_interval: every how many updates the gradient share of each environment is
@@ -95,6 +100,8 @@ class GroupPPO(BaseAlgorithm):
         ent_coef: float = 0.0,
         vf_coef: float = 0.5,
         staleness: int = 0,
+        overlong: Overlong | dict[str, Any] | None = None,
+        mask_truncated: MaskTruncated = False,
         reference_interval: int | None = None,
         diagnostics_interval: int = 10,
         n_threads: int | None = 1,
@@ -124,6 +131,8 @@ class GroupPPO(BaseAlgorithm):
         self.ent_coef = _non_negative("ent_coef", ent_coef)
         self.vf_coef = _non_negative("vf_coef", vf_coef)
         self.staleness = check_integer("staleness", staleness, 0, 1000)
+        self.overlong = make_overlong(overlong)
+        self.mask_truncated = check_mask(mask_truncated)
         if reference_interval is not None:
             check_integer("reference_interval", reference_interval, 1, 10**9)
         self.reference_interval = reference_interval
@@ -158,10 +167,10 @@ class GroupPPO(BaseAlgorithm):
                 f"ratio={self.scheme.ratio!r} and bounds={self.scheme.bounds!r} change nothing.",
                 stacklevel=3,
             )
-        compares = "prompt" in (self.scheme.baseline, self.scheme.scale) and self.scheme.singleton == "zero"
-        if compares and self.group_size < 2:
+        reason = compares_within_groups(self.scheme)
+        if reason and self.group_size < 2:
             raise ValueError(
-                f"group_size={self.group_size} is not allowed with this scheme: it compares rollouts of one "
+                f"group_size={self.group_size} is not allowed with this scheme: {reason} compares rollouts of one "
                 "prompt, so groups need at least 2."
             )
 
@@ -261,6 +270,8 @@ class GroupPPO(BaseAlgorithm):
                 if data is None:
                     break
                 self._update_current_progress_remaining(self.num_timesteps, total)
+                if not len(data.batch):
+                    continue
                 self.train(data)
                 if log_interval is not None and self._n_updates % log_interval == 0:
                     self.dump_logs()
@@ -282,29 +293,47 @@ class GroupPPO(BaseAlgorithm):
         return self._total_timesteps
 
     def collect_rollouts(self, callback: BaseCallback, progress: TurnProgress) -> Trajectories | None:
-        """Write one group of rollouts per prompt; None if the callback stopped the training."""
-        rows = self.rows
-        if self._prompts is None:
-            self._prompts = UniformPrompts(rows.num_prompts, rows.prompt_cycle, self._random)
-        prompt = np.repeat(self._prompts.draw(self.n_prompts), self.group_size)
-        rollout = self._random.integers(2**63 - 1, size=len(prompt))
+        """Let the scheme's sampler collect rollouts, and measure what the scheme needs of them.
+
+        Returns:
+            The rollouts; without any the update is skipped. None if the callback stopped the training.
+        """
 
         def on_tick(turns: int) -> bool:
             self.num_timesteps += turns
             progress.advance(turns)
             return bool(callback.on_step())
 
+        trainer = self._trainer(on_tick)
         callback.on_rollout_start()
         current = self._go_stale()
         try:
-            data = collect(rows, self.policy, prompt, rollout, self._random, on_tick=on_tick)
+            data = self.scheme.run("sampling", trainer)
+            if data is not None and len(data.batch):
+                data = measure(trainer, self._shaped(data), self._shaped)
         finally:
             self._come_back(current)
         if data is not None:
             callback.update_locals(locals())
             callback.on_rollout_end()
-            self._record(rollout_metrics(data, rows.environment_names))
+            self._record(trainer.logged | rollout_metrics(trainer.seen(), trainer.rows.environment_names))
         return data
+
+    def _trainer(self, on_tick: Callable[[int], bool]) -> Trainer:
+        """Return what samplers see of this model."""
+        rows = self.rows
+        if self._prompts is None:
+            self._prompts = UniformPrompts(rows.num_prompts, rows.prompt_cycle, self._random)
+        return Trainer(
+            self.scheme, rows, self.policy, self._random, self._memory, self._prompts,
+            self.n_prompts, self.group_size, self._n_updates, on_tick,
+        )  # fmt: skip
+
+    def _shaped(self, data: Trajectories) -> Trajectories:
+        """Apply what long and truncated rollouts cost."""
+        if self.overlong is not None:
+            data = self.overlong.shape(data)
+        return without_truncated(data) if self.mask_truncated == "all" else data
 
     def _go_stale(self) -> npt.NDArray[np.float32] | None:
         """Put the parameters of ``staleness`` updates ago in place; return the current ones."""
@@ -329,7 +358,8 @@ class GroupPPO(BaseAlgorithm):
         credit = advantages(self.scheme, data.batch, self._memory)
         self._watch_signal(credit)
         self._record(group_metrics(data, credit, self.rows.environment_names))
-        weights = token_weights(self.scheme, data.batch)
+        counted = loss_batch(data.batch) if self.mask_truncated == "loss" else data.batch
+        weights = token_weights(self.scheme, counted)
         tensors = UpdateTensors.build(self.policy, self.scheme, data, credit, weights, **others)
         if self.diagnostics_interval and self._n_updates % self.diagnostics_interval == 0:
             self._record(self._gradient_shares(tensors, data))
@@ -502,7 +532,26 @@ class GroupPPO(BaseAlgorithm):
             prompts = model._prompts
             model.set_env(env)
             model._prompts = prompts
+            if prompts is not None:
+                # Saved apart, but one generator: draws must go on interleaved as they were.
+                prompts.random = model._random
         return model
+
+
+def compares_within_groups(scheme: Scheme) -> str:
+    """Say what of a scheme makes groups of one senseless; nothing if they make sense."""
+    used = {part.axis: part for part in scheme.parts}
+    if scheme.singleton == "zero":
+        kind = used.get("baseline_kind")
+        if scheme.baseline == "prompt" and kind is not None and "own_range" in kind.tags:
+            return f"baseline_kind={kind.name!r}"
+        if scheme.scale == "prompt":
+            return "scale='prompt'"
+    signal, sampling = used["signal"], used["sampling"]
+    # Signals with neither a baseline nor a critic are normalised in a way of their own.
+    if "baseline" not in signal.uses and "value" not in signal.needs and "alone" not in signal.tags:
+        return f"signal={signal.name!r}"
+    return f"sampling={sampling.name!r}" if "compares" in sampling.tags else ""
 
 
 def _positive_or_none(name: str, value: object) -> float | None:

@@ -175,6 +175,16 @@ class MessagePolicy(BasePolicy):
         state = self.grammar.start[self.grammar.dialect(features)]
         return self._walk(scores, state, lambda slot, p, log_p: _pick(p, log_p, uniform, slot))
 
+    def compose(self, features: FloatArray, choose: Choose) -> Written:
+        """Write one message per row of ``features`` (n, F) by another rule than sampling.
+
+        Args:
+            features: (n, F).
+            choose: called as (slot, probability (W, n), log-probability (W, n)), returns positions (n,).
+        """
+        scores = self._run("actor", features)[1]
+        return self._walk(scores, self.grammar.start[self.grammar.dialect(features)], choose)
+
     def _walk(self, scores: FloatArray, state: IntArray, choose: Choose) -> Written:
         """Go through the slots; ``choose(slot, probability, log_p)`` picks positions (n,).
 

@@ -24,7 +24,7 @@ CONTRACT = ("grammar", "num_prompts", "prompt_cycle", "max_tokens", "environment
 """What a vector environment has besides Gymnasium's API."""
 KEPT = (
     "environment", "task", "prompt", "score", "is_success", "reward_components", "reward_valid",
-    "state_key", "ground_truth",
+    "state_key", "ground_truth", "process_reward",
 )  # fmt: skip
 """What the trainer reads of ``info``, where it is there."""
 MISSING: dict[str, Any] = {"score": np.nan, "is_success": False, "reward_valid": True}
@@ -42,7 +42,7 @@ class Tick(NamedTuple):
 
 
 class Rows(Protocol):
-    """What the collector needs."""
+    """What the collector needs; ``name`` is how messages call the environment."""
 
     n: int
     observation_space: gymnasium.Space[Any]
@@ -52,6 +52,7 @@ class Rows(Protocol):
     prompt_cycle: int
     max_tokens: int
     environment_names: tuple[str, ...]
+    name: str
 
     def reset(self, prompt: IntArray, rollout: IntArray, split: str) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
         """Start k <= n rollouts in the first k rows; return observations and info."""
@@ -82,6 +83,7 @@ class VectorRows:
         self.prompt_cycle = int(base.prompt_cycle)
         self.max_tokens = int(base.max_tokens)
         self.environment_names = tuple(base.environment_names)
+        self.name = "+".join(self.environment_names)
 
     def reset(self, prompt: IntArray, rollout: IntArray, split: str) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
         """Start k rollouts; the rows behind them start too, and what they do is thrown away."""
@@ -101,6 +103,11 @@ class VectorRows:
             _kept(info, active),
         )  # fmt: skip
 
+    def branch(self, rows: IntArray, rollout: IntArray) -> None:
+        """Let running rows go on under new rollout keys, as copies of them would."""
+        base: Any = self.env.unwrapped
+        base.fork(rows, rows, rollout)
+
 
 class ScalarRows:
     """Rows of scalar environments, stepped one by one, only while their rollout runs."""
@@ -117,6 +124,7 @@ class ScalarRows:
         self.prompt_cycle = int(_attribute(first, "prompt_cycle", 1))
         self.max_tokens = int(_attribute(first, "max_tokens", _episode_tokens(first)))
         self.environment_names = tuple(_attribute(first, "environment_names", ("environment",)))
+        self.name = getattr(_attribute(first, "spec", None), "id", type(first).__name__)
         self._discrete = isinstance(self.action_space, gymnasium.spaces.Discrete)
 
     def reset(self, prompt: IntArray, rollout: IntArray, split: str) -> tuple[Any, dict[str, npt.NDArray[Any]]]:

@@ -34,6 +34,8 @@ def information_gain(
     pool: Literal["joint", "prompt", "turn", "centre_last"] = "joint",
     gain_weight: float = 1.0,
     outcome_in_sum: bool = True,
+    # Read by the trainer, which measures the gains; gains that a batch already has are taken as they are.
+    gain: Literal["probability", "log_probability"] = "probability",
 ) -> FloatArray:
     """Add up the normalised gains of this and later turns and the normalised outcome.
 
@@ -47,6 +49,7 @@ def information_gain(
     * ``gain_weight``: factor of the gain part (A2TGPO's alpha: 1 in the paper, 0.3 in its script).
     * ``outcome_in_sum``: whether the outcome is the last term of the sum, discounted (IGPO), or is
       added to every turn as it is (A2TGPO).
+    * ``gain``: what of the answer the trainer takes the difference of, before and after the turn.
 
     A pool of one gives 0.
     """
@@ -58,8 +61,8 @@ def information_gain(
         counted = (kept & batch.written).astype(float)
         level = batch.turn_level("turn")
         return np.where(counted > 0, total - level.mean(total, counted)[level.ids], 0.0)
-    gain, outcome = normalised_gains(scheme, batch, pool=pool)
-    summed = _accumulate(scheme, batch, gain_weight * gain)
+    gains, outcome = normalised_gains(scheme, batch, pool=pool)
+    summed = _accumulate(scheme, batch, gain_weight * gains)
     if outcome_in_sum:
         result = summed + suffix_sum(batch, np.where(answers, outcome[owner], 0.0), scheme.gamma)
     else:
