@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from algos.segments import BoolArray, FloatArray, IntArray, Segments, totals
+from algos.segments import BoolArray, FloatArray, IntArray, Segments, stable_order, totals
 
 LEVELS = ("prompt", "task", "environment", "batch")
 """Levels over which rollouts can share a statistic, from narrow to wide."""
@@ -249,24 +249,42 @@ class RolloutBatch:
         return totals(self.turn_rollout, self.written, len(self))
 
     @functools.cached_property
+    def in_order(self) -> IntArray:
+        """(M,) the turns by rollout, each rollout's in their order."""
+        return stable_order(self.turn_rollout, len(self))
+
+    @functools.cached_property
+    def first_place(self) -> IntArray:
+        """(N,) place of the rollout's first turn in ``in_order``."""
+        return np.asarray(np.cumsum(self.turns_per_rollout) - self.turns_per_rollout)
+
+    @functools.cached_property
     def turn_index(self) -> IntArray:
         """(M,) position of the turn within its rollout, from 0."""
-        order = np.argsort(self.turn_rollout, kind="stable")
-        first = np.cumsum(self.turns_per_rollout) - self.turns_per_rollout
         index = np.empty(self.n_turns, dtype=np.int64)
-        index[order] = np.arange(self.n_turns) - first[self.turn_rollout[order]]
+        index[self.in_order] = np.arange(self.n_turns) - self.first_place[self.turn_rollout[self.in_order]]
         return index
 
     @functools.cached_property
     def written_index(self) -> IntArray:
         """(M,) position of the turn among those that the policy wrote of its rollout, from 0."""
-        order = np.argsort(self.turn_rollout, kind="stable")
-        before = np.cumsum(self.written[order]) - self.written[order]
-        first = np.cumsum(self.turns_per_rollout) - self.turns_per_rollout
-        start = np.append(before, 0)[first[self.turn_rollout[order]]]
+        written = self.written[self.in_order]
+        before: IntArray = np.cumsum(written) - written
+        start = np.append(before, 0)[self.first_place[self.turn_rollout[self.in_order]]]
         index = np.empty(self.n_turns, dtype=np.int64)
-        index[order] = before - start
+        index[self.in_order] = before - start
         return index
+
+    @functools.cached_property
+    def next_written(self) -> IntArray:
+        """(M,) row of the next turn that the policy wrote of the rollout; -1 where there is none.
+
+        Only for turns that the policy wrote; the others have -1.
+        """
+        rows = self.in_order[self.written[self.in_order]]
+        following = np.full(self.n_turns, -1, dtype=np.int64)
+        following[rows[:-1]] = np.where(np.diff(self.turn_rollout[rows]) == 0, rows[1:], -1)
+        return following
 
     @functools.cached_property
     def last_written(self) -> BoolArray:

@@ -60,7 +60,7 @@ CONTROLLERS: dict[str, tuple[str, ...]] = {
     "ddof": ("scale", "whitening"),
     "eps": ("scale", "whitening"),
     "eps_placement": ("scale", "whitening"),
-    "singleton": ("baseline",),
+    "singleton": ("baseline", "baseline_kind"),
     "gamma": ("signal",),
     "gae_lambda": ("signal",),
     "ratio": ("surrogate",),
@@ -100,8 +100,8 @@ class Scheme:
         ddof: 1 (sample) or 0 (population) in every spread.
         eps: added to every spread, >= 0.
         eps_placement: ``outside``: std + eps; ``inside``: sqrt(variance + eps).
-        singleton: advantage of a group of one where there is a prompt baseline: ``zero``, or ``raw``
-            (its return, neither centred nor divided by a prompt scale).
+        singleton: advantage of a group of one where there is a prompt baseline of the group's own
+            returns: ``zero``, or ``raw`` (its return, neither centred nor divided by a prompt scale).
         gamma, gae_lambda: discount over turns and trace, in [0, 1].
         surrogate: ``ppo_clip``, ``reinforce`` (no ratio, no clip), and others.
         ratio: over what the importance ratio is taken: ``token``, and others.
@@ -333,11 +333,23 @@ def _check_combination(values: Mapping[str, Any]) -> None:
                 f"{name}={values[name]!r} is a level of turns, but signal={values['signal']!r} gives one number per "
                 "rollout."
             )
-    if values["dead_groups"] == "excluded" and (values["baseline"] != "prompt" or values["singleton"] == "raw"):
+    if values["dead_groups"] == "excluded" and not _dead_are_silent(values):
         raise ValueError(
-            "dead_groups='excluded' needs baseline='prompt' and singleton='zero': otherwise groups "
-            "whose returns are all equal have a signal."
+            "dead_groups='excluded' needs signal='outcome', baseline='prompt' of a kind within the range of the "
+            "group's returns, and singleton='zero': otherwise groups whose returns are all equal have a signal."
         )
+
+
+def _dead_are_silent(values: Mapping[str, Any]) -> bool:
+    """Whether groups whose returns are all equal have nothing to tell."""
+    own_range = "own_range" in parts.find("baseline_kind", values["baseline_kind"]).tags
+    among_group = values["signal"] == "outcome" and values["baseline"] == "prompt"
+    return among_group and own_range and values["singleton"] == "zero"
+
+
+def _from_outside(values: Mapping[str, Any]) -> bool:
+    """Whether the baseline does not come from the group's own returns."""
+    return "outside" in parts.find("baseline_kind", values["baseline_kind"]).tags
 
 
 def _per_turn(values: Mapping[str, Any]) -> bool:
@@ -360,7 +372,9 @@ def _used(values: Mapping[str, Any]) -> set[str]:
         for axis in found & set(PART_FIELDS):
             reached |= parts.find(axis, values[axis]).uses
         if "baseline" in found and values["baseline"] != "none":
-            reached |= {"baseline_kind"} | ({"singleton"} if values["baseline"] == "prompt" else set())
+            reached |= {"baseline_kind"}
+            if values["baseline"] == "prompt" and not _from_outside(values):
+                reached |= {"singleton"}
         # Without a baseline all kinds of spread are that of the signal itself.
         if "scale" in found and values["scale"] != "none":
             reached |= {"ddof", "eps", "eps_placement"} if values["baseline"] == "none" else {"scale_kind"}

@@ -3,7 +3,8 @@
 Every function takes (scheme, values (n,), groups, table) and returns the values less their
 baseline, (n,). Rows that are not counted may hold anything, and enter no statistic. The tag
 ``own_range`` says that the baseline lies between the group's smallest and largest value, so that
-groups without spread get exact zeros.
+groups without spread get exact zeros; ``outside``, that it is not made of the group's values, so
+that a group of one is nothing special.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from typing import Literal
 
 import numpy as np
 
-from algos.advantages.table import Table
+from algos.advantages.table import Table, finite
 from algos.parts import part
 from algos.scheme import Scheme
-from algos.segments import BoolArray, FloatArray, Segments, divide
+from algos.segments import RELATIVE_TOLERANCE, BoolArray, FloatArray, Segments, difference, divide
 
 
 @part("baseline_kind", "mean", source="GRPO, arXiv 2402.03300; SEEN-CODE", tags=["own_range"])
 def mean(scheme: Scheme, values: FloatArray, groups: Segments, table: Table) -> FloatArray:
     """Subtract the group's mean."""
-    return values - groups.mean(values, table.counted.astype(float))[groups.ids]
+    return groups.deviations(values, table.counted.astype(float))
 
 
 @part("baseline_kind", "leave_one_out", source="RLOO, arXiv 2402.14740; SEEN-CODE", tags=["own_range"])
@@ -41,22 +42,24 @@ def median(
     middle: Literal["lower", "average"] = "lower",
 ) -> FloatArray:
     """Subtract the group's median; of an even number the lower middle one (as torch), or the average."""
-    return values - medians(values, groups, table.counted, middle)[groups.ids]
+    return difference(values, medians(values, groups, table.counted, middle)[groups.ids])
 
 
 @part("baseline_kind", "length_weighted", source="OPO, arXiv 2505.23585; SEEN-CODE (verl)", tags=["own_range"])
 def length_weighted(scheme: Scheme, values: FloatArray, groups: Segments, table: Table) -> FloatArray:
     """Subtract the group's mean weighted by tokens: the baseline of least variance if gradients grow so."""
-    return values - groups.mean(values, table.tokens * table.counted)[groups.ids]
+    return difference(values, groups.mean(values, table.tokens * table.counted)[groups.ids])
 
 
 @part(
-    "baseline_kind", "greedy", source="ReMax, arXiv 2310.10505; SEEN-CODE (verl)", needs=["greedy_return"]
-)
+    "baseline_kind", "greedy", source="ReMax, arXiv 2310.10505; SEEN-CODE (verl)", needs=["greedy_return"],
+    tags=["outside"],
+)  # fmt: skip
 def greedy(scheme: Scheme, values: FloatArray, groups: Segments, table: Table) -> FloatArray:
     """Subtract the return of the greedy rollout of the same prompt."""
-    baseline = table.batch.column("greedy_return")
-    return values - (baseline[table.batch.turn_rollout] if table.per_turn else baseline)
+    batch = table.batch
+    baseline = finite("greedy_return", np.where(batch.counted, batch.column("greedy_return"), 0.0))
+    return values - (baseline[batch.turn_rollout] if table.per_turn else baseline)
 
 
 @part("baseline_kind", "second_best", source="pass@k GRPO, arXiv 2503.19595; SEEN-CODE (verl)", tags=["own_range"])
@@ -90,9 +93,12 @@ def dense_window(
         ranked, size = np.sort(values[rows], axis=1), rows.shape[1]
         width = max(int(np.ceil(share * size)), 1)
         spans = ranked[:, width - 1 :] - ranked[:, : size - width + 1]
-        window = ranked[np.arange(len(rows))[:, None], spans.argmin(axis=1)[:, None] + np.arange(width)]
+        # The first of equally narrow ones, whatever rounding says.
+        rounding = RELATIVE_TOLERANCE * np.abs(ranked).max(axis=1, keepdims=True)
+        first = (spans <= spans.min(axis=1, keepdims=True) + rounding).argmax(axis=1)
+        window = ranked[np.arange(len(rows))[:, None], first[:, None] + np.arange(width)]
         baseline[segments] = np.median(window, axis=1) if centre == "median" else window.mean(axis=1)
-    return values - baseline[groups.ids]
+    return difference(values, baseline[groups.ids])
 
 
 @part("baseline_kind", "virtual_best", source="NGRPO, arXiv 2509.18851; SEEN-CODE")
@@ -106,13 +112,13 @@ def virtual_best(
     counted = table.counted.astype(float)
     size = groups.sum(counted)
     baseline = (groups.sum(np.where(table.counted, values, 0.0)) + virtual_reward) / (size + 1.0)
-    return np.where(size[groups.ids] > 1, values - baseline[groups.ids], 0.0)
+    return difference(values, baseline[groups.ids])
 
 
 @part(
     "baseline_kind", "optimal_value",
     source="A2PO, arXiv 2505.20686 as in TRL; SEEN-NOTE; the group stands in for rollouts of the reference: INFERRED",
-    ranges={"beta": (1e-9, np.inf)},
+    tags=["own_range"], ranges={"beta": (1e-9, np.inf)},
 )  # fmt: skip
 def optimal_value(
     scheme: Scheme, values: FloatArray, groups: Segments, table: Table, *, beta: float = 0.5
@@ -122,7 +128,7 @@ def optimal_value(
     top = np.full(groups.size, -np.inf)
     np.maximum.at(top, groups.ids[table.counted], values[table.counted])
     top = np.where(np.isfinite(top), top, 0.0)
-    excess = np.where(table.counted, np.exp((values - top[groups.ids]) / beta), 0.0)
+    excess = np.exp(np.where(table.counted, (values - top[groups.ids]) / beta, -np.inf))
     average = np.maximum(groups.mean(excess, counted), np.finfo(float).tiny)
     return values - (top + beta * np.log(average))[groups.ids]
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from algos.advantages.levels import compare
-from algos.advantages.table import Table
+from algos.advantages.several_rewards import scored_components
+from algos.advantages.table import Table, finite
 from algos.batch import RolloutBatch
 from algos.memory import Memory
 from algos.parts import part
 from algos.scheme import Scheme
-from algos.segments import FloatArray, IntArray, divide
+from algos.segments import FloatArray, IntArray, divide, row_sums
 
 NAME = "conductor"
 
@@ -47,6 +48,12 @@ class Conductor:
         scores = np.exp(scores - scores.max(axis=1, keepdims=True))
         return np.asarray(scores / scores.sum(axis=1, keepdims=True))
 
+    def draw(self, context: FloatArray, temperature: float) -> IntArray:
+        """Return an emphasis (n,) for every context (n, D + 1)."""
+        p = self.probabilities(context, temperature)
+        below = p.cumsum(axis=1) < self.random.random(len(p))[:, None]
+        return np.minimum(below.sum(axis=1), p.shape[1] - 1)
+
     def learn(self, temperature: float, step_size: float, entropy_bonus: float) -> None:
         """Take one step up the advantage's score-function gradient, and forget the triples."""
         context, emphasis, advantage = (np.concatenate(parts) for parts in zip(*self.buffer, strict=True))
@@ -59,14 +66,19 @@ class Conductor:
         self.buffer.clear()
 
 
+def _conductor(batch: RolloutBatch, memory: Memory) -> Conductor:
+    size = batch.column("context").shape[1] + 1, batch.column("components").shape[1]
+    return memory.get(NAME, lambda: Conductor(np.zeros(size)))
+
+
 def _after_update(
     scheme: Scheme, batch: RolloutBatch, memory: Memory, *, temperature: float, conductor_step: float,
     entropy_bonus: float, interval: int, **_: float,
 ) -> None:  # fmt: skip
-    conductor: Conductor = memory.get(NAME, lambda: Conductor(np.zeros((1, 1))))
-    if conductor.pending is not None:
+    conductor = _conductor(batch, memory)
+    if conductor.pending is not None and len(conductor.pending[0]):
         conductor.buffer.append(conductor.pending)
-        conductor.pending = None
+    conductor.pending = None
     conductor.updates += 1
     if conductor.updates % interval == 0 and conductor.buffer:
         conductor.learn(temperature, conductor_step, entropy_bonus)
@@ -93,30 +105,29 @@ def conduct(
 ) -> FloatArray:
     """Draw an emphasis for every rollout on its own, weigh the components by it, and compare.
 
-    The stressed component has weight ``emphasis``, the others share the rest. Every ``interval``
-    policy updates the conductor takes a step towards emphases that went with high advantages.
+    The weights are equal shares of 1 - ``emphasis``, and ``emphasis`` more for the stressed
+    component. Every ``interval`` policy updates the conductor takes a step towards emphases that
+    went with high advantages.
     """
-    values = np.nan_to_num(batch.column("components"))
+    values, counted = _standardised(scored_components(batch), batch), batch.counted
     n_components = values.shape[1]
-    context = np.column_stack([batch.column("context"), np.ones(len(batch))])
-    conductor = memory.get(NAME, lambda: Conductor(np.zeros((context.shape[1], n_components))))
-    p = conductor.probabilities(context, temperature)
-    draw = conductor.random.random(len(batch))
-    chosen = np.minimum((p.cumsum(axis=1) < draw[:, None]).sum(axis=1), n_components - 1)
-    rest = (1.0 - emphasis) / max(n_components - 1, 1)
-    weights = np.where(np.arange(n_components) == chosen[:, None], emphasis, rest)
-    joined = (weights * _standardised(values, batch)).sum(axis=1)
+    context = finite("context", np.column_stack([batch.column("context"), np.ones(len(batch))])[counted])
+    conductor = _conductor(batch, memory)
+    chosen = conductor.draw(context, temperature)
+    weights = (1.0 - emphasis) / n_components + emphasis * np.eye(n_components)[chosen]
+    joined = np.zeros(len(batch))
+    joined[counted] = row_sums(weights * values[counted])
     advantage = compare(scheme, joined, Table(batch, memory))
-    counted = batch.counted
-    conductor.pending = (context[counted], chosen[counted], advantage[counted])
+    conductor.pending = (context, chosen, advantage[counted])
     return advantage
 
 
 def _standardised(values: FloatArray, batch: RolloutBatch) -> FloatArray:
-    """Return components (N, K) with mean 0 and spread 1 within each environment."""
-    groups, counted = batch.level("environment"), batch.counted.astype(float)
+    """Return components (N, K) with mean 0 and spread 1 within each environment; 0 for NaN."""
+    groups = batch.level("environment")
     result = np.zeros_like(values)
     for index, column in enumerate(values.T):
-        centred = column - groups.mean(column, counted)[groups.ids]
-        result[:, index] = divide(centred, groups.spread(column, counted, 1)[groups.ids])
+        counted = (~np.isnan(column)).astype(float)
+        centred = groups.deviations(column, counted)
+        result[:, index] = divide(centred, groups.root_mean_square(centred, counted, 1)[groups.ids])
     return result

@@ -11,12 +11,12 @@ from typing import Literal
 import numpy as np
 
 from algos.advantages.outcome import discounted
-from algos.advantages.scales import SPREAD, with_eps
+from algos.advantages.scales import SPREAD, z_score
 from algos.batch import RolloutBatch
 from algos.memory import Memory
 from algos.parts import part
 from algos.scheme import Scheme
-from algos.segments import BoolArray, FloatArray, IntArray, Segments, divide
+from algos.segments import BoolArray, FloatArray, IntArray, Segments, difference, divide
 
 Norm = Literal["mean_std", "mean"]
 USES = ["gamma", "singleton", *SPREAD]
@@ -106,16 +106,16 @@ def node_value(
     left = batch.written_turns[owner] - batch.written_index
     visit = np.where(kept, scheme.gamma**left * batch.outcome[owner], 0.0)
     here = state.mean(visit, kept.astype(float))[state.ids]
-    following = _next(batch)
+    following = batch.next_written
     end = np.where(batch.column("success")[owner], batch.outcome[owner], 0.0)
     there = np.where(following >= 0, here[following], end)
     local = _compared(scheme, there, state, kept, norm)
-    gain = _compared(scheme, there - here, batch.turn_level("prompt"), kept, norm)
+    gain = _compared(scheme, difference(there, here), batch.turn_level("prompt"), kept, norm)
     return _episode(scheme, batch, norm, across) + step_weight * (local + gain)
 
 
 @part(
-    "signal", "success_distance", source="GraphGPO, arXiv 2605.26684; SEEN-CODE", uses=USES,
+    "signal", "success_distance", source="GraphGPO, arXiv 2605.26684; SEEN-CODE", uses=["singleton", *SPREAD],
     needs=["state_key", "success"], tags=["per_turn"],
     ranges={**RANGES, "success_value": (0.0, np.inf), "distance_discount": (0.0, 1.0)},
 )  # fmt: skip
@@ -149,7 +149,7 @@ def success_distance(
 def _distances(batch: RolloutBatch, kept: BoolArray) -> tuple[FloatArray, FloatArray]:
     """Return (M,) the distances to success before and after each turn."""
     state, prompt = batch.turn_level("state"), batch.turn_level("prompt")
-    following, success = _next(batch), batch.column("success")[batch.turn_rollout]
+    following, success = batch.next_written, batch.column("success")[batch.turn_rollout]
     distance = np.full(state.size, np.inf)
     edges = kept & (following >= 0)
     arrive = kept & (following < 0) & success
@@ -189,25 +189,12 @@ def _episode(scheme: Scheme, batch: RolloutBatch, norm: Norm, across: Literal["t
 def _compared(scheme: Scheme, values: FloatArray, groups: Segments, counted: BoolArray, norm: Norm) -> FloatArray:
     """Return (n,) values less their group's mean, over its spread for ``mean_std``."""
     weights = counted.astype(float)
-    centred = values - groups.mean(values, weights)[groups.ids]
-    centred[groups.constant(values, counted)[groups.ids]] = 0.0
-    if norm == "mean_std":
-        centred = divide(centred, with_eps(scheme, groups.spread(values, weights, scheme.ddof))[groups.ids])
-    return np.where(counted, centred, 0.0)
-
-
-def _next(batch: RolloutBatch) -> IntArray:
-    """Return (M,) the row of the rollout's next written turn; -1 after the last."""
-    rows = np.flatnonzero(batch.written)
-    rows = rows[np.lexsort((batch.written_index[rows], batch.turn_rollout[rows]))]
-    following = np.full(batch.n_turns, -1)
-    following[rows[:-1]] = np.where(np.diff(batch.turn_rollout[rows]) == 0, rows[1:], -1)
-    return following
+    return z_score(scheme, values, groups, weights) if norm == "mean_std" else groups.deviations(values, weights)
 
 
 def _previous(batch: RolloutBatch) -> IntArray:
     """Return (M,) the row of the rollout's previous written turn; -1 before the first."""
-    following, previous = _next(batch), np.full(batch.n_turns, -1)
+    following, previous = batch.next_written, np.full(batch.n_turns, -1)
     has = np.flatnonzero(following >= 0)
     previous[following[has]] = has
     return previous

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from algos import parts
-from algos.advantages.scales import with_eps
+from algos.advantages.scales import z_score
 from algos.advantages.table import Table
 from algos.scheme import Scheme
 from algos.segments import FloatArray, Segments, divide
@@ -29,11 +29,12 @@ def subtract_baseline(scheme: Scheme, signal: FloatArray, table: Table) -> Float
     """Return the signal (n,) less its baseline; exact zeros in groups without spread."""
     groups, counted = table.level(scheme.baseline), table.counted
     centred = scheme.run("baseline_kind", signal, groups, table)
-    if "own_range" in parts.find("baseline_kind", scheme.baseline_kind).tags:
+    tags = parts.find("baseline_kind", scheme.baseline_kind).tags
+    if "own_range" in tags:
         centred[groups.constant(signal, counted)[groups.ids]] = 0.0
-    if scheme.baseline == "prompt" and scheme.singleton == "raw":
+    if scheme.baseline == "prompt" and "outside" not in tags:
         alone = table.among(groups, counted) == 1
-        centred[alone] = signal[alone]
+        centred[alone] = signal[alone] if scheme.singleton == "raw" else 0.0
     return np.where(counted, centred, 0.0)
 
 
@@ -55,6 +56,4 @@ def whiten(scheme: Scheme, advantage: FloatArray, groups: Segments, weights: Flo
     of squares is divided by the number of tokens less ``ddof``, as if every token were a row
     (verl's ``masked_whiten``; AgentRL, arXiv 2510.04206).
     """
-    centred = advantage - groups.mean(advantage, weights)[groups.ids]
-    divisor = with_eps(scheme, groups.spread(advantage, weights, scheme.ddof))[groups.ids]
-    return np.where(weights > 0, divide(centred, divisor), 0.0)
+    return z_score(scheme, advantage, groups, weights)

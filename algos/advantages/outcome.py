@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,7 +12,7 @@ from algos.batch import RolloutBatch
 from algos.memory import Memory
 from algos.parts import part
 from algos.scheme import Scheme
-from algos.segments import FloatArray, IntArray
+from algos.segments import RELATIVE_TOLERANCE, FloatArray, IntArray
 
 
 @part("signal", "outcome", source="GRPO, arXiv 2402.03300; SEEN-CODE", uses=["baseline", "scale"])
@@ -56,7 +55,17 @@ def discounted(batch: RolloutBatch, gamma: float) -> FloatArray:
 
 
 def suffix_sum(batch: RolloutBatch, values: FloatArray, gamma: float) -> FloatArray:
-    """Return (M,) values plus gamma times the sum at the next written turn; see ``discounted``."""
+    """Return (M,) values plus gamma times the sum at the next written turn; see ``discounted``.
+
+    Where the values cancel up to rounding, the sum is an exact 0.
+    """
+    total = _suffix_sum(batch, values, gamma)
+    if (values < 0).any() and (values > 0).any():
+        total[np.abs(total) <= RELATIVE_TOLERANCE * _suffix_sum(batch, np.abs(values), gamma)] = 0.0
+    return total
+
+
+def _suffix_sum(batch: RolloutBatch, values: FloatArray, gamma: float) -> FloatArray:
     owner = batch.turn_rollout
     later, passed = np.zeros(len(batch)), np.zeros(len(batch))
     result = np.zeros(batch.n_turns)
@@ -71,8 +80,7 @@ def suffix_sum(batch: RolloutBatch, values: FloatArray, gamma: float) -> FloatAr
 
 def backwards(batch: RolloutBatch) -> Iterator[IntArray]:
     """Yield every rollout's last turn, then its last but one, and so on; no loop over rows."""
-    remaining = batch.turns_per_rollout[batch.turn_rollout] - batch.turn_index
-    order = np.argsort(remaining, kind="stable")
-    bounds = np.searchsorted(remaining[order], np.arange(1, remaining.max(initial=0) + 2))
-    for start, stop in itertools.pairwise(bounds):
-        yield order[start:stop]
+    count = batch.turns_per_rollout
+    for k in range(1, count.max() + 1):
+        alive = np.flatnonzero(count >= k)
+        yield batch.in_order[batch.first_place[alive] + count[alive] - k]

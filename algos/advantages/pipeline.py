@@ -28,7 +28,8 @@ def advantages(scheme: SchemeLike, batch: RolloutBatch, memory: Memory | None = 
         float64 array (M,), shared by all tokens of a turn; (M, L) for schemes that credit tokens.
 
     Raises:
-        ValueError: if the scheme needs a column that the batch does not have.
+        ValueError: if the scheme needs a column that the batch does not have, or that is not finite
+            where it is read.
     """
     chosen = make_scheme(scheme)
     memory = Memory() if memory is None else memory
@@ -59,7 +60,7 @@ def _whitened(scheme: Scheme, credit: FloatArray, batch: RolloutBatch, per_turn:
     # What one row shares its rollout's or its turn's weight with.
     shares = {
         "rollout": tokens[owner] if credit.ndim == 2 else turns[owner],
-        "turn": batch.tokens_per_turn if credit.ndim == 2 else np.ones(len(owner)),
+        "turn": batch.tokens_per_turn.astype(float) if credit.ndim == 2 else np.ones(len(owner)),
         "token": np.ones(len(owner)),
     }
     weights = divide(batch.counted[owner].astype(np.float64), shares[kind])

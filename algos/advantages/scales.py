@@ -15,7 +15,7 @@ from algos.advantages.baselines import kalman_gains, medians
 from algos.advantages.table import Table
 from algos.parts import part
 from algos.scheme import Scheme
-from algos.segments import FloatArray, Segments, divide
+from algos.segments import RELATIVE_TOLERANCE, FloatArray, Segments, divide
 
 SPREAD = ("ddof", "eps", "eps_placement")
 """Fields that the spreads read."""
@@ -40,9 +40,7 @@ def about_baseline(
     scheme: Scheme, advantage: FloatArray, signal: FloatArray, groups: Segments, table: Table
 ) -> FloatArray:
     """The root mean square deviation from the baseline, whatever that is."""
-    counted = table.counted.astype(float)
-    squares, freedom = groups.sum(counted * advantage**2), groups.sum(counted) - scheme.ddof
-    return with_eps(scheme, np.sqrt(np.where(freedom > 0, divide(squares, freedom), 0.0)))[groups.ids]
+    return with_eps(scheme, groups.root_mean_square(advantage, table.counted.astype(float), scheme.ddof))[groups.ids]
 
 
 @part("scale_kind", "leave_one_out", source="NeMo-RL's grpo; SEEN-CODE", uses=SPREAD)
@@ -50,16 +48,21 @@ def leave_one_out(
     scheme: Scheme, advantage: FloatArray, signal: FloatArray, groups: Segments, table: Table
 ) -> FloatArray:
     """The standard deviation of the other members; where that is 0 the advantage stays undivided."""
-    counted = table.counted.astype(float)
-    others = (groups.sum(counted) - 1.0)[groups.ids]
-    centred = np.where(table.counted, signal - groups.mean(signal, counted)[groups.ids], 0.0)
-    # Of the others: their sum of centred values is minus one's own.
-    squares = groups.sum(centred**2)[groups.ids] - centred**2
-    about_mean = np.maximum(squares - divide(centred**2, others), 0.0)
-    # What is left of subtracting equal sums is rounding.
-    about_mean[about_mean <= 1e-12 * np.maximum(squares, centred**2)] = 0.0
-    spread = np.sqrt(np.where(others > scheme.ddof, divide(about_mean, others - scheme.ddof), 0.0))
+    spread = np.zeros(len(signal))
+    for _, rows in groups.matrices(table.counted):
+        for place in range(rows.shape[1]):
+            others = np.delete(signal[rows], place, axis=1)
+            spread[rows[:, place]] = _spread_of_rows(others, scheme.ddof)
     return np.where(spread > 0, with_eps(scheme, spread), 1.0)
+
+
+def _spread_of_rows(values: FloatArray, ddof: int) -> FloatArray:
+    """Return the standard deviation of each row (g,) of a matrix (g, s); see ``Segments.spread``."""
+    if values.shape[1] <= ddof:
+        return np.zeros(len(values))
+    centred = values - values.mean(axis=1, keepdims=True)
+    centred[np.abs(centred) <= RELATIVE_TOLERANCE * np.abs(values).max(axis=1, keepdims=True)] = 0.0
+    return np.sqrt((centred**2).sum(axis=1) / (values.shape[1] - ddof))
 
 
 @part("scale_kind", "mad", source="MC-GRPO, arXiv 2601.22582; SEEN-CODE", uses=["eps"])
@@ -79,14 +82,12 @@ def mad(
 @part("scale_kind", "mean", source="MaxRL, arXiv 2602.02710; SEEN-CODE (prime-rl, SkyRL)", uses=["eps"])
 def mean(scheme: Scheme, advantage: FloatArray, signal: FloatArray, groups: Segments, table: Table) -> FloatArray:
     """The group's mean signal, which weights hard prompts up; a mean of 0 or less gives 0."""
-    average = groups.mean(signal, table.counted.astype(float))[groups.ids]
-    return np.where(average > 0, average + scheme.eps, 0.0)
+    average = _mean(signal, groups, table)
+    return np.where(average > 0, average + scheme.eps, 0.0)[groups.ids]
 
 
 @part("scale_kind", "certainty", source="MAPO, arXiv 2509.18849; SEEN-CODE", uses=SPREAD)
-def certainty(
-    scheme: Scheme, advantage: FloatArray, signal: FloatArray, groups: Segments, table: Table
-) -> FloatArray:
+def certainty(scheme: Scheme, advantage: FloatArray, signal: FloatArray, groups: Segments, table: Table) -> FloatArray:
     """Between the spread (success rate near one half) and the mean (near 0 or 1).
 
     With the share p of signals that equal 1, and c = 4 p (1 - p), the advantage is c times the one
@@ -96,7 +97,7 @@ def certainty(
     p = groups.mean((signal == 1.0).astype(float), counted)
     c = 4.0 * p * (1.0 - p)
     spread = with_eps(scheme, groups.spread(signal, counted, scheme.ddof))
-    average = groups.mean(signal, counted)
+    average = _mean(signal, groups, table)
     inverse = divide(c, spread) + divide(1.0 - c, np.where(average == 0, 0.0, average + scheme.eps))
     return divide(np.ones(groups.size), inverse)[groups.ids]
 
@@ -138,6 +139,19 @@ def kalman(
         _, variances = kalman_gains(rows.shape[1], process_noise, measurement_noise)
         divisor[rows] = np.sqrt(variances) + scheme.eps
     return divisor
+
+
+def _mean(signal: FloatArray, groups: Segments, table: Table) -> FloatArray:
+    """Return the mean of each group, (size,); 0 where it is rounding of values that cancel."""
+    average = groups.mean(signal, table.counted.astype(float))
+    largest = groups.largest(np.where(table.counted, signal, 0.0))
+    return np.where(np.abs(average) <= RELATIVE_TOLERANCE * largest, 0.0, average)
+
+
+def z_score(scheme: Scheme, values: FloatArray, groups: Segments, weights: FloatArray) -> FloatArray:
+    """Return (n,) values less their group's weighted mean over its spread; 0 without spread or weight."""
+    centred = groups.deviations(values, weights)
+    return divide(centred, with_eps(scheme, groups.root_mean_square(centred, weights, scheme.ddof))[groups.ids])
 
 
 def with_eps(scheme: Scheme, spread: FloatArray) -> FloatArray:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from algos.advantages.levels import compare
-from algos.advantages.table import Table
+from algos.advantages.table import Table, finite
 from algos.batch import RolloutBatch
 from algos.memory import Memory
 from algos.parts import part
 from algos.scheme import Scheme
-from algos.segments import FloatArray
+from algos.segments import FloatArray, row_sums
 
 GATE = {"gate": (0, 1000), "gate_threshold": (-np.inf, np.inf)}
 
@@ -36,13 +36,13 @@ def components(
 
     A component that is NaN takes no part; a component without spread adds 0.
     """
-    values = gated(batch.column("components"), gate, gate_threshold)
+    values = scored_components(batch, gate, gate_threshold)
     weights = _weights(component_weights, values.shape[1])
-    result = np.zeros(len(batch))
-    for weight, column in zip(weights, values.T, strict=True):
+    parts = np.zeros(values.shape)
+    for k, column in enumerate(values.T):
         scored = ~np.isnan(column)
-        result += weight * compare(scheme, np.where(scored, column, 0.0), Table(batch, memory, scored=scored))
-    return result
+        parts[:, k] = compare(scheme, np.where(scored, column, 0.0), Table(batch, memory, scored=scored))
+    return row_sums(parts * weights)
 
 
 @part(
@@ -59,18 +59,25 @@ def component_sum(
     gate_threshold: float = 1.0,
 ) -> FloatArray:
     """Add the components up with their weights, then compare; NaN components count 0."""
-    values = np.nan_to_num(gated(batch.column("components"), gate, gate_threshold))
-    return compare(scheme, values @ _weights(component_weights, values.shape[1]), Table(batch, memory))
+    values = np.nan_to_num(scored_components(batch, gate, gate_threshold))
+    joined = row_sums(values * _weights(component_weights, values.shape[1]))
+    return compare(scheme, joined, Table(batch, memory))
 
 
-def gated(values: FloatArray, gate: int | None, threshold: float) -> FloatArray:
-    """Return components (N, K) with 0 where the gate's component is below the threshold."""
+def scored_components(batch: RolloutBatch, gate: int | None = None, threshold: float = 1.0) -> FloatArray:
+    """Return the components (N, K), NaN where there is no score, or the rollout does not count.
+
+    Where the gate's component is below the threshold the others are 0, and where it is NaN, NaN.
+    """
+    values = np.where(batch.counted[:, None], batch.column("components"), np.nan)
+    finite("components", values[~np.isnan(values)])
     if gate is None:
         return values
     if gate >= values.shape[1]:
         raise ValueError(f"gate={gate} is not allowed: there are {values.shape[1]} components.")
-    open_rows = values[:, [gate]] >= threshold
-    return np.where(open_rows | (np.arange(values.shape[1]) == gate), values, 0.0)
+    key = values[:, [gate]]
+    gated = np.where(np.isnan(key), np.nan, np.where(key >= threshold, values, 0.0))
+    return np.where(np.arange(values.shape[1]) == gate, key, gated)
 
 
 def _weights(weights: tuple[float, ...] | None, n: int) -> FloatArray:

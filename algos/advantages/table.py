@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+import numpy as np
+
 from algos.batch import RolloutBatch
 from algos.memory import Memory
 from algos.segments import BoolArray, FloatArray, Segments
@@ -45,3 +47,14 @@ class Table:
     def among(self, groups: Segments, counted: BoolArray) -> FloatArray:
         """Return (n,) how many counted rows each row's group has."""
         return groups.sum(counted.astype(float))[groups.ids]
+
+
+def finite(name: str, values: FloatArray) -> FloatArray:
+    """Return what is read of a column.
+
+    Raises:
+        ValueError: if some of it is not finite.
+    """
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite where rollouts count; it holds {values[~np.isfinite(values)][0]}.")
+    return values

@@ -12,13 +12,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from algos.advantages.scales import SPREAD, with_eps
+from algos.advantages.scales import SPREAD, with_eps, z_score
 from algos.advantages.table import Table
 from algos.batch import RolloutBatch
 from algos.memory import Memory
 from algos.parts import part
 from algos.scheme import Scheme
-from algos.segments import FloatArray, IntArray, Segments, divide
+from algos.segments import FloatArray, IntArray, Segments, difference, divide
 
 Key = tuple[Any, Any]
 
@@ -83,7 +83,7 @@ def _write_beta(
 @part(
     "baseline_kind", "beta_tracker",
     source="SPO, arXiv 2509.13232; SEEN-NOTE (paper), SEEN-CODE. SPO++, arXiv 2608.24870; SEEN-NOTE",
-    needs=["drift"], after_update=_write_beta,
+    needs=["drift"], tags=["outside"], after_update=_write_beta,
     ranges={"half_life": (1e-9, np.inf), "rho_low": (0.0, 1.0), "rho_high": (0.0, 1.0), "start": (1e-9, np.inf)},
 )  # fmt: skip
 def beta_tracker(
@@ -128,7 +128,7 @@ def _write_average(scheme: Scheme, batch: RolloutBatch, memory: Memory, *, decay
 @part(
     "baseline_kind", "moving_average",
     source="RAE in SPIRAL, arXiv 2506.24119; SEEN-CODE; one step per update is INFERRED",
-    after_update=_write_average, ranges={"decay": (0.0, 1.0)},
+    tags=["outside"], after_update=_write_average, ranges={"decay": (0.0, 1.0)},
 )  # fmt: skip
 def moving_average(
     scheme: Scheme, values: FloatArray, groups: Segments, table: Table, *, decay: float = 0.95
@@ -155,10 +155,11 @@ def _cumulative(scheme: Scheme, batch: RolloutBatch, memory: Memory) -> dict[str
     t, old_mean, old_variance = (tracker.columns[name][rows] for name in HISTORY)
     mean = groups.mean(batch.outcome, counted)
     variance = groups.spread(batch.outcome, counted, scheme.ddof) ** 2
+    change = difference(mean, np.where(t > 0, old_mean, mean))
     return {
         "visits": t + 1,
         "mean": (old_mean * t + mean) / (t + 1),
-        "variance": (t * old_variance + variance + t / (t + 1) * (old_mean - mean) ** 2) / (t + 1),
+        "variance": (t * old_variance + variance + t / (t + 1) * change**2) / (t + 1),
     }
 
 
@@ -179,13 +180,11 @@ def smooth(scheme: Scheme, batch: RolloutBatch, memory: Memory) -> FloatArray:
     At the i-th visit the two mixtures weigh the new one by (i - 1) / i and by 1 / i; the one nearer
     to 0 is taken. Prompts whose rewards are all equal now, but were not always, keep a signal.
     """
-    groups, counted = batch.level("prompt"), batch.counted.astype(float)
-    spread = groups.spread(batch.outcome, counted, scheme.ddof)
-    new = batch.outcome - groups.mean(batch.outcome, counted)[groups.ids]
-    new = divide(new, with_eps(scheme, spread)[groups.ids])
+    groups = batch.level("prompt")
+    new = z_score(scheme, batch.outcome, groups, batch.counted.astype(float))
     over_all = _cumulative(scheme, batch, memory)
     visits = over_all["visits"][groups.ids]
-    total = batch.outcome - over_all["mean"][groups.ids]
+    total = difference(batch.outcome, over_all["mean"][groups.ids])
     total = divide(total, with_eps(scheme, np.sqrt(over_all["variance"]))[groups.ids])
     one = ((visits - 1) * new + total) / visits
     other = (new + (visits - 1) * total) / visits

@@ -12,12 +12,13 @@ import numpy as np
 
 from algos.advantages.gae import generalised_advantage
 from algos.advantages.outcome import discounted, suffix_sum
-from algos.advantages.scales import SPREAD, with_eps
+from algos.advantages.scales import SPREAD, z_score
+from algos.advantages.table import finite
 from algos.batch import RolloutBatch
 from algos.memory import Memory
 from algos.parts import part
 from algos.scheme import Scheme
-from algos.segments import BoolArray, FloatArray, Segments, divide
+from algos.segments import BoolArray, FloatArray, IntArray, Segments, row_sums
 
 
 @part(
@@ -59,8 +60,7 @@ def information_gain(
         raw = np.where(answers, batch.outcome[owner], gain_weight * _gains(batch))
         total = suffix_sum(batch, np.where(kept & batch.written, raw, 0.0), scheme.gamma)
         counted = (kept & batch.written).astype(float)
-        level = batch.turn_level("turn")
-        return np.where(counted > 0, total - level.mean(total, counted)[level.ids], 0.0)
+        return batch.turn_level("turn").deviations(total, counted)
     gains, outcome = normalised_gains(scheme, batch, pool=pool)
     summed = _accumulate(scheme, batch, gain_weight * gains)
     if outcome_in_sum:
@@ -80,18 +80,15 @@ def normalised_gains(
     if pool == "joint":
         ids = np.append(rollouts.ids[owner], rollouts.ids)
         values, counted = np.append(gain, batch.outcome), np.append(has_gain, batch.counted)
-        scored = z_score(scheme, values, Segments(ids, rollouts.size), counted)
+        scored = z_score(scheme, values, Segments(ids, rollouts.size), counted.astype(float))
         return scored[: len(owner)], scored[len(owner) :]
     level = batch.turn_level("turn" if pool == "turn" else "prompt")
-    return z_score(scheme, gain, level, has_gain), z_score(scheme, batch.outcome, rollouts, batch.counted)
+    return z_score(scheme, gain, level, has_gain.astype(float)), _outcome_score(scheme, batch)
 
 
-def z_score(scheme: Scheme, values: FloatArray, groups: Segments, counted: BoolArray) -> FloatArray:
-    """Return (n,) values less their group's mean over its spread; 0 without spread, or not counted."""
-    weights = counted.astype(float)
-    centred = values - groups.mean(values, weights)[groups.ids]
-    divisor = with_eps(scheme, groups.spread(values, weights, scheme.ddof))[groups.ids]
-    return np.where(counted, divide(centred, divisor), 0.0)
+def _outcome_score(scheme: Scheme, batch: RolloutBatch) -> FloatArray:
+    """Return the z-scored outcomes (N,)."""
+    return z_score(scheme, batch.outcome, batch.level("prompt"), batch.counted.astype(float))
 
 
 def _gains(batch: RolloutBatch) -> FloatArray:
@@ -117,9 +114,7 @@ def _accumulate(scheme: Scheme, batch: RolloutBatch, gain: FloatArray) -> FloatA
     "signal", "turn_and_outcome", source="MT-GRPO, arXiv 2505.11821; SEEN-CODE",
     uses=SPREAD, needs=["process_reward"], tags=["per_turn"], ranges={"turn_weight": (0.0, np.inf)},
 )  # fmt: skip
-def turn_and_outcome(
-    scheme: Scheme, batch: RolloutBatch, memory: Memory, *, turn_weight: float = 1.0
-) -> FloatArray:
+def turn_and_outcome(scheme: Scheme, batch: RolloutBatch, memory: Memory, *, turn_weight: float = 1.0) -> FloatArray:
     """Credit the first turn with the outcome and the turn reward, the later ones with the outcome.
 
     The turn reward is the sum of the rollout's process rewards. Rollouts of one turn (no tool
@@ -127,10 +122,11 @@ def turn_and_outcome(
     """
     owner, groups = batch.turn_rollout, batch.level("prompt")
     kept = batch.counted[owner] & batch.written
-    process = np.where(kept, batch.column("process_reward"), 0.0)
+    process = finite("process_reward", np.where(kept, batch.column("process_reward"), 0.0))
     turn = Segments(owner, len(batch)).sum(process)
-    streams = [turn, batch.outcome, turn + batch.outcome]
-    by_turn, by_outcome, by_both = (z_score(scheme, stream, groups, batch.counted) for stream in streams)
+    counted = batch.counted.astype(float)
+    streams = [turn, batch.outcome, row_sums(np.column_stack([turn, batch.outcome]))]
+    by_turn, by_outcome, by_both = (z_score(scheme, stream, groups, counted) for stream in streams)
     first = by_outcome[owner] + turn_weight * by_turn[owner]
     several = np.where(batch.written_index == 0, first, by_outcome[owner])
     alone = (batch.written_turns == 1)[owner]
@@ -149,11 +145,12 @@ def gain_and_return(scheme: Scheme, batch: RolloutBatch, memory: Memory, *, gain
     owner, level = batch.turn_rollout, batch.turn_level("turn")
     kept = batch.counted[owner] & batch.written
     has_gain = kept & ~batch.last_written
-    outcome = z_score(scheme, batch.outcome, batch.level("prompt"), batch.counted)[owner]
+    outcome = _outcome_score(scheme, batch)[owner]
 
     def scored(values: FloatArray, counted: BoolArray) -> FloatArray:
-        alone = level.sum(counted.astype(float))[level.ids] <= 1
-        return np.where(alone, outcome, z_score(scheme, values, level, counted))
+        weights = counted.astype(float)
+        alone = level.sum(weights)[level.ids] <= 1
+        return np.where(alone, outcome, z_score(scheme, values, level, weights))
 
     gain = np.where(has_gain, scored(_gains(batch), has_gain), 0.0)
     total = np.where(has_gain, _gains(batch), 0.0)
@@ -171,30 +168,43 @@ def token_baseline(scheme: Scheme, batch: RolloutBatch, memory: Memory, *, zero_
 
     A token's weight is the squared norm of its log-probability's gradient to the scores,
     1 - 2 p + sum p^2, summed over the rollout's tokens up to it; the baseline of the k-th tokens is
-    the weighted mean of the rewards to go. Beyond the second longest rollout there is nothing to
-    compare with: the baseline is 0 there (``zero_tail``).
+    the weighted mean of the rewards to go. A rollout without others that wrote anything has the
+    baseline 0. Beyond the second longest rollout there is nothing to compare with: the baseline is
+    0 there (``zero_tail``), or the reward itself.
     """
-    owner, mask = batch.turn_rollout, batch.token_mask & batch.counted[batch.turn_rollout][:, None]
-    in_order = np.argsort(owner, kind="stable")
-    places, slots = np.nonzero(mask[in_order])
-    turns = in_order[places]
-    rollout = owner[turns]
-    count = np.bincount(rollout, minlength=len(batch))
-    first = (np.cumsum(count) - count)[rollout]
-    index = np.arange(len(turns)) - first
-    p = np.exp(batch.column("log_prob")[turns, slots])
-    energy = np.cumsum(np.maximum(1.0 - 2.0 * p + batch.column("probability_square")[turns, slots], 0.0))
-    energy = energy - np.where(first > 0, energy[first - 1], 0.0)
-    reward = discounted(batch, 1.0)[turns]
-    width = int(index.max(initial=0)) + 1
-    groups = Segments(batch.level("prompt").ids[rollout] * width + index, batch.level("prompt").size * width)
-    baseline = groups.mean(reward, energy)[groups.ids]
-    members = groups.sum(np.ones(len(turns)))[groups.ids]
-    alone = batch.level("prompt").sum(batch.counted.astype(float))[batch.level("prompt").ids] == 1
-    baseline[(members == 1) & (zero_tail | alone[rollout])] = 0.0
-    result = np.zeros(mask.shape)
-    result[turns, slots] = reward - baseline
-    return result
+    places, first, count = _tokens_in_order(batch)
+    p = np.exp(finite("log_prob", batch.column("log_prob").ravel()[places]))
+    square = finite("probability_square", batch.column("probability_square").ravel()[places])
+    norm = np.maximum(1.0 - 2.0 * p + square, 0.0)
+    reward = discounted(batch, 1.0)[places // batch.token_mask.shape[1]]
+    prompt = batch.level("prompt")
+    alone = prompt.sum((count > 0).astype(float))[prompt.ids] == 1
+    longest = np.argsort(-count, kind="stable")
+    ids, start, alone = prompt.ids[longest], first[longest], alone[longest]
+    energy, credit = np.zeros(len(batch)), np.zeros(batch.token_mask.size)
+    # All rollouts step forwards together, as long as they last: one pass per token index, none per row.
+    for k in range(count.max()):
+        n = np.count_nonzero(count > k)
+        tokens, peers = start[:n] + k, Segments(ids[:n], prompt.size)
+        energy[:n] += norm[tokens]
+        baseline = peers.mean(reward[tokens], energy[:n])[peers.ids]
+        last = peers.sum(np.ones(n))[peers.ids] == 1
+        baseline[last & (zero_tail | alone[:n])] = 0.0
+        credit[places[tokens]] = reward[tokens] - baseline
+    return credit.reshape(batch.token_mask.shape)
+
+
+def _tokens_in_order(batch: RolloutBatch) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the counted tokens, rollout by rollout.
+
+    Returns:
+        Their places in the flat (M, L), the number of tokens of earlier rollouts (N,), and each
+        rollout's own number (N,).
+    """
+    mask = batch.token_mask & batch.counted[batch.turn_rollout][:, None]
+    every = np.arange(mask.size).reshape(mask.shape)
+    count = np.where(batch.counted, batch.tokens_per_rollout, 0.0).astype(np.int64)
+    return every[batch.in_order][mask[batch.in_order]], np.cumsum(count) - count, count
 
 
 @part(
@@ -214,7 +224,8 @@ def bilevel_gae(
     value = np.where(batch.counted[batch.turn_rollout], batch.column("value"), 0.0)
     target = generalised_advantage(scheme, batch) + value
     mask = batch.token_mask & batch.counted[batch.turn_rollout][:, None]
-    values = np.broadcast_to(value[:, None], mask.shape) if batch.token_value is None else batch.token_value
+    values = value[:, None] if batch.token_value is None else batch.token_value
+    values = finite("token_value", np.where(mask, values, 0.0))
     result, following, trace = np.zeros(mask.shape), target.copy(), np.zeros(len(target))
     last = np.ones(len(target), dtype=np.bool_)
     for slot in reversed(range(mask.shape[1])):

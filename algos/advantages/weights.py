@@ -11,11 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from algos.advantages.table import Table
+from algos.advantages.table import Table, finite
 from algos.batch import RolloutBatch
 from algos.parts import part
 from algos.scheme import Scheme
-from algos.segments import FloatArray, Segments, divide
+from algos.segments import FloatArray, Segments, divide, totals
 
 NO_SIGNAL = 1e-6
 """Advantages up to this size count as zero (MC-GRPO's code)."""
@@ -72,35 +72,35 @@ def disco(
     """Multiply by a weight of the environment's frequency and of the prompt's difficulty.
 
     The source multiplies rewards before the group mean is subtracted, which is the same. With the
-    environment's share p of the batch's prompts (the source: of the training set), the weight is
+    environment's share p of the batch's prompts that count (the source: of the training set), the weight is
     ln(1 + 1 / p), its square, or 1 / p; with the group's mean return s it is 1 / (s + offset).
-    Without spread the advantage is 0 and stays so.
+    Without spread the advantage is 0 and stays so, and it is 0 where s + offset is not positive.
     """
     batch = table.batch
     weight = np.ones(len(batch))
     if domain != "none":
-        inverse = 1.0 / environment_share(batch)
+        inverse = divide(np.ones(len(batch)), environment_share(batch))
         weight = {"log": np.log1p(inverse), "log_square": np.log1p(inverse) ** 2, "inverse": inverse}[domain]
     if difficulty:
         groups, counted = batch.level("prompt"), batch.counted.astype(float)
         consistency = groups.mean(batch.outcome, counted)[groups.ids] + offset
-        weight = weight * np.where(consistency > 0, 1.0 / np.where(consistency > 0, consistency, 1.0), 0.0)
+        weight = weight * divide(np.ones(len(batch)), np.maximum(consistency, 0.0))
     return advantage * (weight[batch.turn_rollout] if table.per_turn else weight)
 
 
 def environment_share(batch: RolloutBatch) -> FloatArray:
     """Return (N,) the share of the batch's prompts that belong to the rollout's environment."""
     prompts, environments = batch.level("prompt"), batch.level("environment")
-    first = np.zeros(prompts.size, dtype=np.int64)
-    first[prompts.ids] = environments.ids
-    count = np.bincount(first, minlength=environments.size)
-    return np.asarray((count / prompts.size)[environments.ids], dtype=np.float64)
+    first = np.full(prompts.size, -1)
+    first[prompts.ids[batch.counted]] = environments.ids[batch.counted]
+    count = np.bincount(first[first >= 0], minlength=environments.size)
+    return np.asarray((count / max(count.sum(), 1))[environments.ids], dtype=np.float64)
 
 
 @part(
     "weights", "process",
-    source="Signal Reshaping, arXiv 2605.07276; PARTIAL; keeping the mass is INFERRED", needs=["process_reward"],
-    tags=["per_turn"],
+    source="Signal Reshaping, arXiv 2605.07276; PARTIAL; keeping the mass is INFERRED",
+    needs=["process_reward", "truncated"], tags=["per_turn"],
 )  # fmt: skip
 def process(
     scheme: Scheme,
@@ -117,13 +117,14 @@ def process(
     not valid are left out of everything by the batch.
     """
     batch = table.batch
-    score = np.where(batch.counted[batch.turn_rollout], batch.column("process_reward"), 0.0)
-    if (score < 0).any():
-        raise ValueError(f"process_reward={score.min()!r} is not allowed: scores of turns must be >= 0.")
+    score = np.where(table.counted, batch.column("process_reward"), 0.0)
+    if not (score >= 0).all():
+        wrong = score[~(score >= 0)].tolist()[0]
+        raise ValueError(f"process_reward={wrong!r} is not allowed: scores of turns must be numbers >= 0.")
     weighted = advantage * _normalised(score, batch)
-    if batch.truncated is None or of_truncated == "all":
+    if of_truncated == "all":
         return weighted
-    cut = batch.truncated[batch.turn_rollout]
+    cut = batch.column("truncated")[batch.turn_rollout]
     return np.where(cut & (~batch.last_written if of_truncated == "last" else True), 0.0, weighted)
 
 
@@ -168,23 +169,17 @@ def entropy(
     batch, kept = table.batch, table.counted
     if not kept.any():
         return advantage
-    total = np.where(batch.token_mask, batch.column("entropy"), 0.0).sum(axis=1)
-    mean_entropy = divide(total, batch.tokens_per_turn.astype(float))
+    tokens = np.where(kept, batch.tokens_per_turn, 0)
+    values = finite("entropy", batch.column("entropy")[batch.token_mask & kept[:, None]])
+    total = totals(np.repeat(np.arange(len(kept)), tokens), values, len(kept))
+    mean_entropy = divide(total, tokens.astype(float))
     low, high = mean_entropy[kept].min(), mean_entropy[kept].max()
-    scaled = (mean_entropy - low) / (high - low + 1e-8)
+    scaled = np.where(kept, (mean_entropy - low) / (high - low + 1e-8), 0.0)
     factor = np.exp(-sharpness * scaled)
     weighted = advantage * factor / (factor[kept].mean() + 1e-8)
-    weighted = weighted + bonus * np.where(batch.last_written, 0.0, np.exp(-clarity * next_written(batch, scaled)))
+    following = batch.next_written
+    weighted = weighted + np.where(following >= 0, bonus * np.exp(-clarity * scaled[following]), 0.0)
     return np.where(kept, weighted - weighted[kept].mean(), 0.0)
-
-
-def next_written(batch: RolloutBatch, values: FloatArray) -> FloatArray:
-    """Return (M,) the value of the rollout's next written turn; 0 where there is none."""
-    rows = np.flatnonzero(batch.written)
-    rows = rows[np.lexsort((batch.written_index[rows], batch.turn_rollout[rows]))]
-    result = np.zeros(batch.n_turns)
-    result[rows[:-1]] = np.where(np.diff(batch.turn_rollout[rows]) == 0, values[rows[1:]], 0.0)
-    return result
 
 
 def _normalised(score: FloatArray, batch: RolloutBatch) -> FloatArray:

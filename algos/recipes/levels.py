@@ -74,7 +74,7 @@ LEVELS: dict[str, Recipe] = {
         fixes="one baseline for all roles",
         wins="self-play with roles of unequal rewards",
         no_op="one role, rewards of mean 0",
-        under_affine="neither",
+        under_affine="scale_only",
         dead_groups="signal",
     ),
     "signal_reshaping": Recipe(
@@ -96,7 +96,7 @@ LEVELS: dict[str, Recipe] = {
         formula="A_t = Q_t / mean_t Q ((Q_t - mean_g) / std_g + k Q_t)",
         fixes="one reward for all steps; the signal fades with the group's spread",
         wins="late training with nearly equal rewards",
-        no_op="k = 0 and gamma = 1 with a final reward (then: grpo)",
+        no_op="k = 0, gamma = 1, a final reward and equal numbers of turns (then: grpo)",
         under_affine="neither",
         dead_groups="signal",
     ),

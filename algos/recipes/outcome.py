@@ -106,7 +106,7 @@ OUTCOME: dict[str, Recipe] = {
         fixes="cost of a baseline: one greedy rollout instead of a critic",
         wins="one sample per prompt",
         no_op="greedy reward equals sampled reward",
-        under_affine="neither",
+        under_affine="shift_invariant",
         dead_groups="signal",
     ),
     "opo": Recipe(
@@ -133,7 +133,7 @@ OUTCOME: dict[str, Recipe] = {
         fixes="surrogate and clip are not needed",
         wins="one update per batch",
         no_op="no reward is 0 (then: no factor)",
-        under_affine="neither",
+        under_affine="scale_only",
     ),
     "lite_ppo": Recipe(
         Scheme(baseline="prompt", scale="batch", aggregation="token_mean"),
@@ -174,7 +174,7 @@ OUTCOME: dict[str, Recipe] = {
         fixes="noisy group mean",
         wins="noisy or drifting rewards within a group",
         no_op="-",
-        under_affine="neither",
+        under_affine="scale_only",
         dead_groups="signal",
     ),
     "ngrpo": Recipe(
@@ -243,6 +243,7 @@ OUTCOME: dict[str, Recipe] = {
         fixes="groups without spread give no signal, though the prompt had one before",
         wins="prompts that are seen repeatedly",
         no_op="first visit of every prompt (then: grpo)",
+        dead_groups="signal",
     ),
     "otb": Recipe(
         Scheme(signal="token_baseline", baseline="none", scale="none", aggregation="token_mean"),
@@ -252,7 +253,7 @@ OUTCOME: dict[str, Recipe] = {
         fixes="one baseline per rollout is crude",
         wins="long horizons, uneven variance of tokens",
         no_op="equal W in all rollouts (then: the mean per time step)",
-        under_affine="neither",
+        under_affine="scale_only",
         dead_groups="signal",
     ),
     "ppo": Recipe(

@@ -15,6 +15,7 @@ SEVERAL_REWARDS: dict[str, Recipe] = {
         fixes="different combinations of rewards get the same advantage once summed",
         wins="two or more rewards with different scales",
         no_op="one reward (then: grpo and batch whitening)",
+        dead_groups="signal",
     ),
     "weighted_sum": Recipe(
         Scheme(signal="component_sum", baseline="prompt", scale="prompt", aggregation="rollout_mean"),

@@ -14,7 +14,8 @@ TURNS: dict[str, Recipe] = {
         formula="A_t = sum_{k>=t} gamma^{k-t} z(r_k), z over all gains and outcomes of the prompt",
         fixes="groups with equal outcomes give no signal; turns are not distinguished",
         wins="multi-turn search, small models",
-        no_op="rollouts of one turn (then: grpo)",
+        no_op="rollouts of one turn (then: grpo_population)",
+        under_affine="neither",
         dead_groups="signal",
     ),
     "mt_grpo": Recipe(
@@ -25,6 +26,7 @@ TURNS: dict[str, Recipe] = {
         fixes="turns are not distinguished",
         wins="tool use with a checkable first result",
         no_op="equal turn rewards (then: grpo)",
+        under_affine="neither",
         dead_groups="signal",
     ),
     "mica": Recipe(
@@ -34,7 +36,8 @@ TURNS: dict[str, Recipe] = {
         formula="A = z(gain) / 2 + z(sum of this and later gains and the outcome) / 2, per turn index",
         fixes="turns are not distinguished",
         wins="dialogue with intermediate gains",
-        no_op="rollouts of one turn",
+        no_op="rollouts of one turn (then: half of grpo_population)",
+        under_affine="neither",
         dead_groups="signal",
     ),
     "gae_turn": Recipe(
@@ -58,7 +61,7 @@ TURNS: dict[str, Recipe] = {
         formula="A_t = grpo's exp(-k H_t) / mean + zeta exp(-k' H_{t+1}), centred over the batch",
         fixes="unsure turns get as much credit as sure ones",
         wins="long-horizon agents",
-        no_op="equal entropies and zeta = 0 (then: grpo)",
+        no_op="equal entropies and zeta = 0 (then: grpo, centred over the turns)",
         dead_groups="signal",
     ),
     "gigpo": Recipe(
@@ -69,7 +72,8 @@ TURNS: dict[str, Recipe] = {
         fixes="no credit for single steps without a critic",
         wins="long rollouts that revisit states",
         no_op="no state occurs twice (then: the group part alone)",
-        under_affine="neither",
+        under_affine="scale_only",
+        dead_groups="signal",
     ),
     "hgpo": Recipe(
         Scheme(signal="history_return", baseline="none", scale="none", gamma=0.95, ddof=0, aggregation="token_mean"),
@@ -94,12 +98,13 @@ TURNS: dict[str, Recipe] = {
         dead_groups="signal",
     ),
     "graphgpo": Recipe(
-        Scheme(signal="success_distance", baseline="none", scale="none", gamma=0.95, aggregation="token_mean"),
+        Scheme(signal="success_distance", baseline="none", scale="none", aggregation="token_mean"),
         source="Cheng et al., GraphGPO, arXiv 2605.26684",
         certainty="SEEN-CODE",
-        formula="A_t = z(R) + w z over turns in the same state of 10 gamma^(distance to success after the turn)",
+        formula="A_t = z(R) + w z over turns in the same state of 10 * 0.1^(distance to success after the turn)",
         fixes="credit follows one rollout's luck instead of the way to success",
         wins="long rollouts that revisit states",
-        no_op="no rollout succeeds (then: grpo)",
+        no_op="no rollout succeeds (then: the group part alone)",
+        dead_groups="signal",
     ),
 }  # fmt: skip

@@ -90,6 +90,17 @@ def test_prompt_ids_are_read_within_their_environment():
         ({"token_mask": [True, True]}, "token_mask has shape .* in 2 dimension"),
         ({"token_mask": [[True]]}, "token_mask has shape"),
         ({"token_mask": [[0.5], [1.0]]}, "token_mask has shape"),
+        ({"process_reward": [[1.0], [2.0]]}, "process_reward has shape .* 1 dimension"),
+        ({"success": [0.5, 1.0]}, "success has shape .* True or False"),
+        ({"truncated": [True]}, "truncated has shape"),
+        ({"greedy_return": [1.0]}, "greedy_return has shape"),
+        ({"drift": ["a", "b"]}, "drift must be numbers"),
+        ({"entropy": [1.0, 2.0]}, "entropy has shape .* 2 dimension"),
+        ({"entropy": [[1.0, 2.0], [1.0, 2.0]]}, r"entropy has shape \(2, 2\); it must have the token mask's, \(2, 1\)"),
+        ({"log_prob": [[1.0]]}, "log_prob has shape"),
+        ({"probability_square": [[1.0, 2.0]] * 2}, "probability_square has shape .* the token mask's"),
+        ({"token_value": [[1.0, 2.0]] * 2}, "token_value has shape .* the token mask's"),
+        ({"context": [1.0, 2.0]}, "context has shape .* 2 rows and 2 dimension"),
         ({"value": [1.0]}, "value has shape"),
         ({"final_value": [1.0]}, "final_value has shape"),
         ({"max_tokens": 0}, "max_tokens=0 is not allowed"),
@@ -118,6 +129,32 @@ def test_turns_in_any_order():
     assert batch.tokens_per_rollout.tolist() == [3.0, 2.0, 3.0, 0.0]
     assert batch.written_turns.tolist() == [2.0, 1.0, 2.0, 0.0]
     assert advantages("dr_grpo", batch).tolist() == [0.5, -1.5, 0.5, -0.5, -1.5, 0.5]
+
+
+def test_turns_of_a_rollout_one_after_the_other():
+    batch = RolloutBatch.from_arrays(
+        returns=[1, 2, 3, 4], prompt=[0, 0, 0, 0], turn_rollout=[2, 0, 2, 1, 0, 2, 2],
+        token_mask=[[1], [1], [0], [1], [1], [1], [0]],
+    )  # fmt: skip
+    assert batch.in_order.tolist() == [1, 4, 3, 0, 2, 5, 6]
+    assert batch.first_place.tolist() == [0, 2, 3, 7]
+    assert batch.next_written.tolist() == [5, 4, -1, -1, -1, -1, -1]
+    assert batch.written_index.tolist() == [0, 0, 1, 0, 1, 1, 2]
+    assert batch.last_written.tolist() == [False, False, False, True, True, True, False]
+
+
+def test_levels_of_turns():
+    batch = RolloutBatch.from_arrays(
+        returns=[1, 2, 3], prompt=[0, 0, 1], turn_rollout=[0, 0, 1, 2, 2], token_mask=[[1], [0], [1], [1], [1]],
+        state_key=[5, 6, 5, 5, 5],
+    )  # fmt: skip
+    prompt, turn, state = (batch.turn_level(name).ids.tolist() for name in ("prompt", "turn", "state"))
+    assert prompt == [0, 0, 0, 1, 1]
+    assert state == [0, 1, 0, 2, 2]
+    assert turn[0] == turn[2] != turn[3] != turn[4]
+    assert batch.turn_level("state") is batch.turn_level("state")
+    with pytest.raises(ValueError, match="state_key=None is not allowed with this scheme"):
+        RolloutBatch.from_arrays(returns=[1], prompt=[0]).turn_level("state")
 
 
 def test_batches_without_any_turn():

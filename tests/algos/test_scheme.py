@@ -16,17 +16,22 @@ def test_every_recipe_resolves_and_says_where_it_is_from(name):
     scheme = make_scheme(name)
     assert scheme == RECIPES[name].scheme == make_scheme(scheme) == make_scheme({"recipe": name})
     assert scheme == make_scheme((name, {})) == make_scheme(f"{name}:")
-    for text in ("source", "certainty", "fixes", "wins", "no_op"):
+    for text in ("source", "certainty", "formula", "fixes", "wins", "no_op"):
         assert getattr(recipe(name), text)
     assert pickle.loads(pickle.dumps(scheme)) == scheme
     assert Scheme(**dataclasses.asdict(scheme)) == scheme
 
 
 def test_the_recipes_that_there_are():
-    assert set(RECIPES) == {
-        "reinforce", "grpo", "dr_grpo", "rloo", "reinforce_pp", "reinforce_pp_baseline", "lite_ppo",
-        "agentrl", "erpo", "ppo",
+    of_credit = {
+        "reinforce", "grpo", "grpo_population", "grpo_loo", "dr_grpo", "rloo", "reinforce_pp", "reinforce_pp_baseline",
+        "remax", "opo", "gpg", "lite_ppo", "passk", "mapo", "krpo", "ngrpo", "mc_grpo", "gapo_robust", "maxrl", "a2po",
+        "dcpo_smooth", "otb", "ppo", "agentrl", "erpo", "disco", "spo", "spo_pp", "rae", "signal_reshaping", "vgpo",
+        "igpo", "a2tgpo", "mt_grpo", "mica", "gae_turn", "empg", "gigpo", "hgpo", "g2po", "graphgpo", "gdpo",
+        "weighted_sum", "maestro",
     }  # fmt: skip
+    assert of_credit <= set(RECIPES)
+    assert len(of_credit) == 44
 
 
 def test_the_default_scheme_is_grpo():
@@ -151,7 +156,10 @@ IGNORED = [
     ("dr_grpo", {"eps_placement": "inside"}, "scale is 'none' and whitening is 'none'"),
     ("dr_grpo", {"scale_kind": "centred_std"}, "scale is 'none' and baseline is 'prompt'"),
     ("grpo:baseline=none", {"scale_kind": "centred_std"}, "scale is 'prompt' and baseline is 'none'"),
-    ("lite_ppo", {"baseline": "batch", "singleton": "raw"}, "baseline is 'batch'"),
+    ("lite_ppo", {"baseline": "batch", "singleton": "raw"}, "baseline is 'batch' and baseline_kind is 'mean'"),
+    ("remax", {"singleton": "raw"}, "baseline is 'prompt' and baseline_kind is 'greedy'"),
+    ("spo", {"singleton": "raw"}, "baseline is 'prompt' and baseline_kind is 'beta_tracker'"),
+    ("graphgpo", {"gamma": 0.5}, "signal is 'success_distance'"),
     ("grpo", {"whitening_weight": "token"}, "whitening is 'none'"),
     ("grpo", {"gamma": 0.5}, "signal is 'outcome'"),
     ("grpo", {"gae_lambda": 0.5}, "signal is 'outcome'"),
@@ -201,16 +209,29 @@ def test_combinations_that_make_no_sense():
         Scheme(signal="gae", baseline="none")
     with pytest.raises(ValueError, match="baseline='turn' is a level of turns, but signal='outcome'"):
         make_scheme("grpo:baseline=turn")
-    with pytest.raises(ValueError, match="dead_groups='excluded' needs baseline='prompt'"):
-        make_scheme("reinforce_pp:dead_groups=excluded")
-    with pytest.raises(ValueError, match="dead_groups='excluded' needs baseline='prompt'"):
-        make_scheme("grpo:dead_groups=excluded,singleton=raw")
     assert make_scheme("ppo").needs_critic
     assert not make_scheme("grpo").needs_critic
 
 
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "reinforce_pp", "grpo:singleton=raw", "erpo:baseline=environment", "grpo:signal=return_to_go", "gdpo",
+        "weighted_sum", "maestro", "igpo", "dcpo_smooth", "remax", "spo", "rae", "ngrpo", "krpo",
+    ],
+)  # fmt: skip
+def test_p16_groups_may_be_excluded_only_where_equal_returns_say_nothing(scheme):
+    with pytest.raises(ValueError, match="dead_groups='excluded' needs signal='outcome', baseline='prompt' of a kind"):
+        make_scheme(make_scheme(scheme), dead_groups="excluded")
+
+
+@pytest.mark.parametrize("scheme", ["grpo", "erpo", "a2po", "mc_grpo", "reinforce_pp_baseline", "agentrl", "empg"])
+def test_groups_may_be_excluded_where_equal_returns_say_nothing(scheme):
+    assert make_scheme(scheme, dead_groups="excluded").dead_groups == "excluded"
+
+
 def test_unknown_recipes_and_spellings():
-    with pytest.raises(ValueError, match=r"scheme='gropo' is not allowed: it must be one of \['agentrl'"):
+    with pytest.raises(ValueError, match=r"scheme='gropo' is not allowed: it must be one of \['a2po'"):
         make_scheme("gropo")
     with pytest.raises(ValueError, match="scheme='gropo' is not allowed"):
         make_scheme(("gropo", {}))

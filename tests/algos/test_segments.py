@@ -5,7 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from algos.segments import RELATIVE_TOLERANCE, Segments, divide, totals
+from algos.segments import (
+    RELATIVE_TOLERANCE,
+    Segments,
+    difference,
+    divide,
+    numbered,
+    row_sums,
+    stable_order,
+    totals,
+)
 
 
 def ragged(seed, groups=200):
@@ -105,3 +114,80 @@ def test_divide_and_totals():
     assert divide(np.array([1.0, 0.0, 3.0]), np.array([2.0, 0.0, 0.0])).tolist() == [0.5, 0.0, 0.0]
     assert totals(np.array([2, 0, 2]), np.array([1, 2, 3]), 4).tolist() == [2.0, 0.0, 4.0, 0.0]
     assert totals(np.zeros(0, dtype=np.int64), np.zeros(0), 2).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([3, -2, 3, 7, -2]),
+        np.array([3, -2, 3, 7, -2]) * 10**15,
+        np.array([100, -100, 100, 127, -100], dtype=np.int8),
+        np.array([2**64 - 1, 2**64 - 4, 2**64 - 1, 2**64 - 1, 2**64 - 4], dtype=np.uint64),
+        np.array([-(2**63), 2**63 - 1, -(2**63), 0, 2**63 - 1]),
+        np.array(["b", "a", "b", "c", "a"]),
+        np.array([True, False, True, True, False]),
+        np.zeros(0, dtype=np.int64),
+    ],
+    ids=lambda values: f"{values.dtype} {values.tolist()[:2]}",
+)
+def test_numbers_of_distinct_values(values):
+    ids, size = numbered(values)
+    expected, inverse = np.unique(values, return_inverse=True)
+    assert size == len(expected)
+    assert ids.tolist() == inverse.tolist()
+    assert ids.dtype == np.int64
+
+
+@pytest.mark.parametrize("size", [1, 40, 2**16, 2**16 + 1, 10**9])
+def test_order_by_ids_keeps_the_order_of_equals(size):
+    ids = np.random.default_rng(0).integers(max(size - 100, 0), size, 1000)
+    order = stable_order(ids, size)
+    assert order.tolist() == sorted(range(1000), key=lambda row: ids[row])
+
+
+def test_groups_by_several_columns_are_those_of_tuples():
+    random = np.random.default_rng(0)
+    columns = [random.integers(0, 5, 500), random.integers(-2**60, 2**60, 3)[random.integers(0, 3, 500)],
+               random.choice(["x", "y"], 500)]  # fmt: skip
+    segments = Segments.by(*columns)
+    keys = list(zip(*(column.tolist() for column in columns), strict=True))
+    number = {key: i for i, key in enumerate(sorted(set(keys)))}
+    assert segments.size == len(number)
+    assert segments.ids.tolist() == [number[key] for key in keys]
+
+
+def test_matrices_hold_every_counted_row_once():
+    ids, _, weights = ragged(0)
+    counted = weights > 0
+    segments, rows = Segments.by(ids), []
+    for chosen, matrix in segments.matrices(counted):
+        assert matrix.shape[0] == len(chosen)
+        assert (np.diff(matrix, axis=1) > 0).all()
+        assert (segments.ids[matrix] == chosen[:, None]).all()
+        rows += matrix.ravel().tolist()
+    assert sorted(rows) == np.flatnonzero(counted).tolist()
+
+
+def test_deviations_are_exactly_zero_where_they_are_rounding():
+    ids = np.array([0, 0, 0, 1, 1, 2, 2, 2])
+    values = np.array([0.1, 0.2, 0.3, 0.1 + 0.2, 0.3, 1e6 + 0.1, 1e6 + 0.2, 1e6 + 0.3])
+    centred = Segments(ids, 3).deviations(values, np.ones(8))
+    assert centred[[1, 3, 4, 6]].tolist() == [0.0] * 4
+    np.testing.assert_allclose(centred[[0, 2, 5, 7]], [-0.1, 0.1, -0.1, 0.1], rtol=1e-8)
+    anything = np.array([np.nan, 1.0, 3.0])
+    assert Segments(np.zeros(3, int), 1).deviations(anything, np.array([0.0, 1, 1])).tolist() == [0.0, -1.0, 1.0]
+
+
+def test_root_mean_square_and_largest():
+    segments = Segments(np.array([0, 0, 2]), 3)
+    values, ones = np.array([3.0, -4.0, 5.0]), np.ones(3)
+    np.testing.assert_allclose(segments.root_mean_square(values, ones, 0), [math.sqrt(12.5), 0, 5])
+    np.testing.assert_allclose(segments.root_mean_square(values, ones, 1), [5, 0, 0])
+    assert segments.largest(values).tolist() == [4.0, 0.0, 5.0]
+
+
+def test_sums_and_differences_that_cancel_are_exactly_zero():
+    parts = np.array([[0.1, 0.2, -0.3], [0.1, 0.2, 0.3], [1e-9, 1.0, -1.0]])
+    assert row_sums(parts).tolist() == [0.0, pytest.approx(0.6), pytest.approx(1e-9)]
+    values, baseline = np.array([0.1 + 0.2, 1.0, 0.0, 1e9]), np.array([0.3, 0.5, 0.0, 1e9 - 1])
+    assert difference(values, baseline).tolist() == [0.0, 0.5, 0.0, 1.0]
