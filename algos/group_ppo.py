@@ -418,9 +418,7 @@ class GroupPPO(BaseAlgorithm):
     def _score(self, data: Trajectories) -> torch.Tensor:
         """Return the log-probabilities (M, L) of what was written, under the policy in place."""
         with torch.no_grad():
-            return self.policy.log_probs(
-                self.policy.slots(data.features, data.state, data.previous, data.position)
-            )
+            return self.policy.log_probs(self.policy.slots(data.features, data.state, data.previous, data.position))
 
     def _loss(self, part: UpdateTensors) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a minibatch's loss, times the number of minibatches, and its log-probabilities."""

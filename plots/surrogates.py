@@ -50,7 +50,9 @@ def draw() -> Any:
         for axis, name in zip(axes.flat, shown, strict=False):
             owner, scheme = _settings(name)
             for advantage, colour, style in ((1.0, BLUE, "-"), (-1.0, VERMILION, (0, (4, 1.5)))):
-                axis.plot(RATIOS, np.clip(push(scheme, advantage), -0.5, 4.0), color=colour, linestyle=style, linewidth=1.6)
+                axis.plot(
+                    RATIOS, np.clip(push(scheme, advantage), -0.5, 4.0), color=colour, linestyle=style, linewidth=1.6
+                )
             axis.axvline(1.0, color=GREY, linewidth=0.6)
             axis.set_title(name)
             axis.text(0.03, 0.93, owner, transform=axis.transAxes, fontsize=7.5, color=GREY, va="top")
@@ -63,7 +65,9 @@ def draw() -> Any:
             axis.set_ylabel("push / |advantage|")
         figure.text(0.01, 1 - 0.3 / height, "How hard a token is pushed, against its ratio", fontsize=12, weight="bold")
         figure.text(0.01, 1 - 0.58 / height, "positive advantage", fontsize=9.5, weight="bold", color=BLUE)
-        figure.text(0.145, 1 - 0.58 / height, "negative advantage (dashed)", fontsize=9.5, weight="bold", color=VERMILION)
+        figure.text(
+            0.145, 1 - 0.58 / height, "negative advantage (dashed)", fontsize=9.5, weight="bold", color=VERMILION
+        )
         figure.text(
             0.345, 1 - 0.58 / height,
             "REINFORCE's push is 1 at every ratio; a flat 0 is a clip; rollouts of one token with probability 0.2",

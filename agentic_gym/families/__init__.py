@@ -10,8 +10,6 @@ from agentic_gym.families.report import Report
 from agentic_gym.families.search import Search
 from agentic_gym.families.shop import Shop
 
-FAMILIES = {
-    family.name: family for family in (Reason, Search, Household, Shop, Database, Repair, Desk, Report, Chain)
-}
+FAMILIES = {family.name: family for family in (Reason, Search, Household, Shop, Database, Repair, Desk, Report, Chain)}
 
 __all__ = ["FAMILIES", "Chain", "Database", "Desk", "Household", "Reason", "Repair", "Report", "Search", "Shop"]
