@@ -57,7 +57,7 @@ def index_page(parity: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
             "[the same schemes in LLM trainers](carry-over.md), and [how to add one](../add-a-scheme.md).",
             "## What they are made of",
             "Credit reads *signal - baseline / scale*, then weights and whitening; what is not named is at its "
-            "default. Parity: largest difference from the tool's own numbers in `tests/parity`.",
+            "default. Parity: the tests in `tests/parity` hold the difference from the tool's own numbers below this.",
             _table(["recipe", "credit", "loss", "arXiv", "parity"], made_of),
             "## What they claim",
             "In the words of their sources, shortened; nothing here is verified by being listed. g is the group (the "

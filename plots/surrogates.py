@@ -61,15 +61,17 @@ def draw() -> Any:
             axis.minorticks_off()
         for axis in list(axes.flat)[len(shown) :]:
             axis.set_visible(False)
+        for axis in list(axes.flat)[len(shown) - COLUMNS : len(shown)]:
+            axis.tick_params(labelbottom=True)
         for axis in axes[:, 0]:
             axis.set_ylabel("push / |advantage|")
         figure.text(0.01, 1 - 0.3 / height, "How hard a token is pushed, against its ratio", fontsize=12, weight="bold")
         figure.text(0.01, 1 - 0.58 / height, "positive advantage", fontsize=9.5, weight="bold", color=BLUE)
         figure.text(
-            0.145, 1 - 0.58 / height, "negative advantage (dashed)", fontsize=9.5, weight="bold", color=VERMILION
+            0.165, 1 - 0.58 / height, "negative advantage (dashed)", fontsize=9.5, weight="bold", color=VERMILION
         )
         figure.text(
-            0.345, 1 - 0.58 / height,
+            0.41, 1 - 0.58 / height,
             "REINFORCE's push is 1 at every ratio; a flat 0 is a clip; rollouts of one token with probability 0.2",
             fontsize=8.5, color=GREY,
         )  # fmt: skip

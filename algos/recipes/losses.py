@@ -107,6 +107,7 @@ LOSSES: dict[str, Recipe] = {
         fixes="one clip for all probabilities; zero advantages",
         wins="rare tokens; prompts that are seen repeatedly",
         no_op="one update per batch at the first visit of every prompt (then: grpo)",
+        dead_groups="signal",
     ),
     "bapo": Recipe(
         Scheme(baseline="prompt", scale="prompt", bounds="search", dual_clip=3.0, aggregation="token_mean"),

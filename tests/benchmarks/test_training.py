@@ -92,4 +92,4 @@ def test_shipped_experiments_are_runnable(name, quick):
     for regime in experiment.regimes:
         assert training.reference_scores(regime.env_id, regime.env_kwargs)
     if not quick:
-        assert len(experiment.seeds) >= 20
+        assert len(experiment.seeds) >= (20 if name == "scale_mismatch" else 10)

@@ -88,8 +88,8 @@ def constant(*words: str) -> Any:
 
 BLIND = {
     "constant": constant(
-        "answer number-3", "lookup Ada rival", "go hall", "open slot-0", "select elm", "edit index swap", "buy two-lots",
-        "write law up", "press option-1",
+        "answer number-3", "lookup Ada rival", "go hall", "open slot-0", "select elm", "edit index swap",
+        "buy two-lots", "write law up", "press option-1",
     ),
     "empty": lambda engine, info: np.zeros(engine.action_space.shape, dtype=int),
     "at once": constant(
