@@ -76,6 +76,10 @@ def _all(spread: float) -> list[dict[str, Any]]:
     ]
 
 
+def _natural(spread: float) -> list[dict[str, Any]]:
+    return [{"name": name, "family": name} for name in FAMILIES]
+
+
 PRESETS: dict[str, tuple[Callable[[float], list[dict[str, Any]]], float, tuple[float, float]]] = {
     "matched": (_matched, 1.0, (1.0, 1.0)),
     "scale": (_scale, 100.0, (1e-6, 1e6)),
@@ -85,6 +89,7 @@ PRESETS: dict[str, tuple[Callable[[float], list[dict[str, Any]]], float, tuple[f
     "length": (_length, 4.0, (0.0, 64.0)),
     "frequency": (_frequency, 4.0, (1.0, 1000.0)),
     "all": (_all, 100.0, (1e-6, 1e6)),
+    "natural": (_natural, 1.0, (1.0, 1.0)),
 }
 """Name -> (members for a spread, default spread, smallest and largest spread)."""
 
@@ -93,7 +98,9 @@ def preset(name: str, spread: float | None = None) -> list[dict[str, Any]]:
     """Return the members of a named mixture.
 
     Args:
-        name: one of ``matched, scale, depth, difficulty, noise, length, frequency, all``.
+        name: one of ``matched, scale, depth, difficulty, noise, length, frequency, all`` (four
+            environments whose rewards span about one unit each, with what the name says mismatched),
+            or ``natural`` (all nine families at their defaults, with their raw rewards).
         spread: how far the named quantity is spread over the environments: largest over smallest
             scale (``scale``, ``all``) or frequency; longest chain (``depth``); distance between
             the easiest and hardest difficulty, in [0, 1]; largest noise in units of the matched

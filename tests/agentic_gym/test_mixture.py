@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from agentic_gym import AgenticVectorEnv
-from agentic_gym.mixture import PRESETS, Mixture, preset
+from agentic_gym.families import FAMILIES
+from agentic_gym.mixture import Mixture, preset
 
 NAMES = ["ChainShort", "Database", "Search", "ChainLong"]
 
@@ -89,7 +90,15 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", PRESETS)
+def test_the_natural_mixture_has_every_family_as_it_is() -> None:
+    members = preset("natural")
+    assert members == [{"name": name, "family": name} for name in FAMILIES] and len(members) == 9
+    ranges = [member.value_range for member in Mixture(preset="natural").members]
+    spans = [high - low for low, high in ranges]
+    assert max(spans) / min(spans) > 1000  # mismatched by nature
+
+
+@pytest.mark.parametrize("name", CHANGES)
 def test_presets_change_what_they_say(name: str) -> None:
     matched, changed = preset("matched"), preset(name)
     assert [member["name"] for member in changed] == NAMES
