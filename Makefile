@@ -7,7 +7,7 @@ export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 
-.PHONY: demo test reproduce figure speed suite docs lint types format clean
+.PHONY: demo test reproduce figure speed suite docs parity lint types format clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'agentic-gym needs Python 3.11 or newer; use PYTHON=...')"
@@ -44,6 +44,13 @@ docs: .venv/docs
 .venv/docs: .venv/installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
 	touch $@
+
+# Makes the stored numbers of verl and TRL anew, in a virtual environment of their own.
+parity:
+	test -x .parity/bin/python || $(PYTHON) -m venv .parity
+	.parity/bin/pip install --quiet torch==2.13.0 "trl==1.16.*" "tensordict<=0.10" hydra-core codetiming datasets peft ray pandas
+	.parity/bin/pip install --quiet --no-deps verl==0.9.1
+	.parity/bin/python tests/parity/generate.py
 
 lint: .venv/installed
 	$(BIN)/ruff check .

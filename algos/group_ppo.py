@@ -43,6 +43,8 @@ from algos.threads import limit_threads
 from algos.update import UpdateTensors, keeps_groups
 
 SILENT_UPDATES = 10
+SHOWN_TURNS = 4
+"""Shares and sizes are logged for so many first turns."""
 
 
 class GroupPPO(BaseAlgorithm):
@@ -452,22 +454,30 @@ class GroupPPO(BaseAlgorithm):
         self.policy.optimizer.step()
 
     def _gradient_shares(self, tensors: UpdateTensors, data: Trajectories) -> dict[str, float]:
-        """Norm of each environment's part of the first gradient, as shares of their sum."""
-        names = self.rows.environment_names
-        if len(names) < 2:
-            return {}
+        """Norms of the first gradient's parts as shares of their sum: by environment, and by turn index."""
+        names, batch = self.rows.environment_names, data.batch
+        by_environment = {name: batch.environment[batch.turn_rollout] == i for i, name in enumerate(names)}
+        n_turns = int(batch.turn_index.max(initial=0)) + 1
+        by_turn = {f"turn_{index}": batch.turn_index == index for index in range(min(n_turns, SHOWN_TURNS))}
+        if n_turns > SHOWN_TURNS:
+            by_turn["later_turns"] = batch.turn_index >= SHOWN_TURNS
+        parts = [part for part in (by_environment, by_turn) if len(part) > 1]
+        return {key: share for part in parts for key, share in self._shares(tensors, part).items()}
+
+    def _shares(self, tensors: UpdateTensors, parts: Mapping[str, npt.NDArray[np.bool_]]) -> dict[str, float]:
+        """Return ``train/gradient_share/<name>`` of parts of the turns, name -> (M,) bool."""
         flat = self.policy.flat_parameters
         assert flat.grad is not None
         norms = []
-        for index in range(len(names)):
-            turns = np.flatnonzero(data.batch.environment[data.batch.turn_rollout] == index)
+        for members in parts.values():
+            turns = np.flatnonzero(members)
             flat.grad.zero_()
             if len(turns):
                 part = tensors.take(torch.from_numpy(turns)).without_critic()
                 self._loss(part)[0].backward()  # type: ignore[no-untyped-call]
             norms.append(float(torch.linalg.vector_norm(flat.grad)))
         total = sum(norms) or 1.0
-        return {f"train/gradient_share/{name}": norm / total for name, norm in zip(names, norms, strict=True)}
+        return {f"train/gradient_share/{name}": norm / total for name, norm in zip(parts, norms, strict=True)}
 
     def _watch_signal(self, credit: npt.NDArray[np.float64]) -> None:
         """Warn once if training begins without signal; later on silence may mean that all is solved."""

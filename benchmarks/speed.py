@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +31,9 @@ from stable_baselines3.common.vec_env import VecEnv
 
 import agentic_gym  # noqa: F401
 from agentic_gym.sb3 import AgenticVecEnv
-from algos import GroupPPO
+from algos import RECIPES, GroupPPO
 from algos.advantages import advantages
-from algos.collector import collect
+from algos.collector import Trajectories, collect
 from algos.surrogates.aggregation import token_weights
 from algos.threads import limit_threads
 from algos.update import UpdateTensors
@@ -44,6 +45,9 @@ WIDTHS = [64, 64]
 GROUPS, GROUP_SIZE = 32, 8
 TURNS = GROUPS * GROUP_SIZE * 10
 MINIBATCHES = 4
+RECIPE_ENVIRONMENT = "agentic_gym/Search-v0"
+RECIPE_KNOBS = {"reward_offset": 1.0}
+"""Search, because it has all that recipes ask for; the offset makes rewards non-negative, as VGPO needs them."""
 FAMILIES = ("Chain", "Search", "Database", "Mixture")
 ROWS = (1, 64, 1024, 8192)
 
@@ -140,6 +144,40 @@ def update_times(repetitions: int) -> dict[str, float]:
     return best
 
 
+def recipe_times(repetitions: int) -> dict[str, float]:
+    """Milliseconds of ``GroupPPO.train`` on one batch, by recipe: credit, tensors, all epochs and minibatches.
+
+    Every recipe trains on rollouts of its own at the same setting, so what it measures besides (for
+    example answer probabilities) is not in its time; that belongs to the collection.
+    """
+    trained: dict[str, tuple[GroupPPO, Trajectories]] = {}
+    for name in RECIPES:
+        model = GroupPPO(
+            "MessagePolicy", RECIPE_ENVIRONMENT, scheme=name, n_prompts=GROUPS, group_size=GROUP_SIZE, n_epochs=4,
+            n_minibatches=MINIBATCHES, seed=0, learning_rate=1e-6, diagnostics_interval=0, env_kwargs=RECIPE_KNOBS,
+        )  # fmt: skip
+        kept: list[Trajectories] = []
+        train = model.train
+
+        def keep(data: Trajectories, kept: list[Trajectories] = kept, train: Any = train) -> None:
+            kept.append(data)
+            train(data)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.train = keep  # type: ignore[method-assign]
+            model.learn(1, log_interval=None)
+        model.train = train  # type: ignore[method-assign]
+        trained[name] = (model, kept[-1])
+    best = dict.fromkeys(trained, np.inf)
+    for _ in range(repetitions):
+        for name, (model, data) in trained.items():
+            start = time.process_time()
+            model.train(data)
+            best[name] = min(best[name], (time.process_time() - start) * 1e3)
+    return best
+
+
 def engine_rate(family: str, n_rows: int, repetitions: int) -> float:
     """Turns per second of the engine alone, with random legal messages and autoreset."""
     env: Any = gymnasium.make_vec(f"agentic_gym/{family}-v0", num_envs=n_rows)
@@ -178,6 +216,7 @@ def measure(repetitions: int) -> dict[str, Any]:
         "setting": {"environment": ENVIRONMENT, **KNOBS, "widths": WIDTHS, "turns_per_update": TURNS},
         "turns_per_second": trainers,
         "minibatch_microseconds": update_times(repetitions),
+        "train_milliseconds": recipe_times(repetitions),
         "engine_turns_per_second": {
             family: {str(n): engine_rate(family, n, repetitions) for n in ROWS} for family in FAMILIES
         },
@@ -197,6 +236,11 @@ def show(result: dict[str, Any]) -> None:
         f"one minibatch of {TURNS // MINIBATCHES} turns: {times['update']:.0f} us, "
         f"its matrix products alone {times['products']:.0f} us ({ratio:.2f} times)"
     )
+    by_recipe = result["train_milliseconds"]
+    recipes = Table("recipe", "one update, ms", "times grpo's")
+    for name, milliseconds in sorted(by_recipe.items(), key=lambda pair: pair[1]):
+        recipes.add_row(name, f"{milliseconds:.1f}", f"{milliseconds / by_recipe['grpo']:.2f}")
+    console.print(recipes)
     engine = Table("engine alone, turns/s", *(f"{n} rows" for n in ROWS))
     for family, by_rows in result["engine_turns_per_second"].items():
         engine.add_row(family, *(f"{rate:,.0f}" for rate in by_rows.values()))

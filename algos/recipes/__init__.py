@@ -7,10 +7,11 @@ from algos.recipes.levels import LEVELS
 from algos.recipes.losses import LOSSES
 from algos.recipes.outcome import OUTCOME
 from algos.recipes.recipe import Recipe
+from algos.recipes.sampling import SAMPLING
 from algos.recipes.several_rewards import SEVERAL_REWARDS
 from algos.recipes.turns import TURNS
 
-RECIPES: dict[str, Recipe] = {**OUTCOME, **LEVELS, **TURNS, **SEVERAL_REWARDS, **LOSSES}
+RECIPES: dict[str, Recipe] = {**OUTCOME, **LEVELS, **TURNS, **SEVERAL_REWARDS, **LOSSES, **SAMPLING}
 
 
 def recipe(name: str) -> Recipe:

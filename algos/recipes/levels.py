@@ -40,7 +40,7 @@ LEVELS: dict[str, Recipe] = {
         Scheme(
             baseline="prompt", baseline_kind="beta_tracker", scale="none", whitening="batch",
             whitening_weight="rollout", eps=1e-8, clip_low=0.2, clip_high=0.28, dual_clip=10.0,
-            aggregation="token_mean",
+            aggregation="token_mean", sampling="prioritised",
         ),
         source="Xu and Ding, SPO, arXiv 2509.13232",
         certainty="SEEN-NOTE (paper), SEEN-CODE; several rollouts of a prompt at once: INFERRED",

@@ -5,10 +5,13 @@ from algos.scheme import Scheme
 
 LOSSES: dict[str, Recipe] = {
     "dapo": Recipe(
-        Scheme(baseline="prompt", scale="prompt", clip_low=0.2, clip_high=0.28, aggregation="token_mean"),
+        Scheme(
+            baseline="prompt", scale="prompt", clip_low=0.2, clip_high=0.28, aggregation="token_mean",
+            sampling="dynamic",
+        ),
         source="Yu et al., arXiv 2503.14476",
-        certainty="SEEN-CODE (frameworks); without its overlong penalty",
-        formula="A = grpo's; ratio clipped to [0.8, 1.28], mean over all tokens",
+        certainty="SEEN-CODE (frameworks); its overlong penalty is GroupPPO's argument overlong",
+        formula="A = grpo's; ratio clipped to [0.8, 1.28], mean over all tokens; groups without signal drawn anew",
         fixes="entropy collapse, dead groups, length bias, noise of overlong rollouts",
         wins="base models, long chains of thought",
         no_op="one update per batch and equal lengths",

@@ -94,9 +94,12 @@ def test_every_recipe_trains_and_logs(scheme):
 def test_gradient_shares_of_environments_add_up_to_one():
     model = small_model(scheme="reinforce", n_prompts=16, diagnostics_interval=1)
     model.learn(1, log_interval=None)
-    shares = [v for k, v in model.logger.name_to_value.items() if k.startswith("train/gradient_share/")]
-    assert len(shares) == 4
-    assert sum(shares) == pytest.approx(1.0)
+    key = "train/gradient_share/"
+    shares = {k.removeprefix(key): v for k, v in model.logger.name_to_value.items() if k.startswith(key)}
+    by_turn = {name: share for name, share in shares.items() if "turn" in name}
+    assert len(shares) - len(by_turn) == 4 and {*by_turn} == {*(f"turn_{i}" for i in range(4)), "later_turns"}
+    assert sum(by_turn.values()) == pytest.approx(1.0) == sum(shares.values()) - sum(by_turn.values())
+    assert min(shares.values()) >= 0
 
 
 # Determinism and global state.
