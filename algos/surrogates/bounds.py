@@ -138,19 +138,25 @@ def by_search(
     min(ratio, high) A over A > 0 and of max(ratio, low) |A| over A < 0; without a negative part the
     search stops at once.
     """
-    low, high = low_start, high_start
     credit, ratio = tokens.credit, ratio.detach()
+    gains, costs = credit.clamp(min=0.0), (-credit).clamp(min=0.0)
+    lows, highs = _steps(low_start, low_end, search_step), _steps(high_start, high_end, search_step)
+    # All steps at once; both parts grow from step to step, so the first that suffices is where to stop.
+    cost = (torch.maximum(ratio, ratio.new_tensor(lows)[:, None, None]) * costs).sum(dim=(1, 2))
+    gain = (torch.minimum(ratio, ratio.new_tensor(highs)[:, None, None]) * gains).sum(dim=(1, 2))
+    balanced = (gain[0] >= balance * cost).tolist()
+    if any(balanced):
+        return lows[balanced.index(True)], high_start
+    balanced = (gain >= balance * cost[-1]).tolist()
+    return lows[-1], highs[balanced.index(True)] if any(balanced) else highs[-1]
 
-    def unbalanced() -> bool:
-        gain = (ratio.clamp(max=high) * credit.clamp(min=0.0)).sum()
-        loss = (ratio.clamp(min=low) * (-credit).clamp(min=0.0)).sum()
-        return bool(gain < balance * loss)
 
-    while unbalanced() and low < low_end:
-        low = min(low + search_step, low_end)
-    while unbalanced() and high < high_end:
-        high = min(high + search_step, high_end)
-    return low, high
+def _steps(start: float, end: float, step: float) -> list[float]:
+    """Return start, start + step, ..., the last one cut to the end."""
+    steps = [start]
+    while steps[-1] < end:
+        steps.append(min(steps[-1] + step, end))
+    return steps
 
 
 @part(
