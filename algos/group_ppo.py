@@ -461,6 +461,8 @@ class GroupPPO(BaseAlgorithm):
         by_turn = {f"turn_{index}": batch.turn_index == index for index in range(min(n_turns, SHOWN_TURNS))}
         if n_turns > SHOWN_TURNS:
             by_turn["later_turns"] = batch.turn_index >= SHOWN_TURNS
+        if keeps_groups(self.scheme):
+            by_turn = {}  # Such a loss is not a sum over turns.
         parts = [part for part in (by_environment, by_turn) if len(part) > 1]
         return {key: share for part in parts for key, share in self._shares(tensors, part).items()}
 

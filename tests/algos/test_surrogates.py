@@ -475,6 +475,7 @@ FROM_THE_COLLECTOR = [
 """Recipes that need no column that only some environments give."""
 
 
+@pytest.mark.filterwarnings("ignore:sampling='dynamic'")
 @pytest.mark.parametrize("scheme", FROM_THE_COLLECTOR)
 def test_p24_ratios_are_one_without_learning_and_recipes_train(scheme):
     settings = {

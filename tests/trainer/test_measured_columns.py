@@ -44,7 +44,7 @@ def turns_of(data, rollout):
 
 
 def test_exactly_what_the_scheme_needs_is_measured():
-    for scheme in ("grpo", "igpo", "empg", "otb", "spo", "maestro", "remax", "mt_grpo", "gigpo"):
+    for scheme in ("grpo", "igpo", "empg", "otb", "spo:sampling=uniform", "maestro", "remax", "mt_grpo", "gigpo"):
         batch = collected(small_model(scheme)).batch
         needs = make_scheme(scheme).needs
         for name in COLUMNS:

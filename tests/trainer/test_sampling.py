@@ -56,6 +56,7 @@ def updates(model, n):
 
 @pytest.mark.parametrize("env", [SEARCH, CHAIN])
 @pytest.mark.parametrize("scheme", sorted(RECIPES))
+@pytest.mark.filterwarnings("ignore:sampling='dynamic'")
 def test_every_recipe_trains(env, scheme):
     kwargs = {"depth": 1} if env == CHAIN else {"reward_offset": 2.0} if scheme == "vgpo" else {}
     model = small_model(scheme, env, env_kwargs=kwargs)

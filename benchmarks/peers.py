@@ -1,0 +1,150 @@
+"""Speed beside other trainers on CartPole-v1 and Chain: SB3, sbx and rejax (both in JAX), one process.
+
+    pip install -c constraints.txt -e ".[dev,peers]"
+    python -m benchmarks.peers --json results/peers.json
+
+All train PPO with the same network (two hidden layers of 64), 2,560 steps per update, 4 epochs of 4
+minibatches. JAX may use all cores; compilation is left out (the first run of each warms up). Every
+number is the best of the repetitions, which alternate between the trainers. rejax only has
+environments written in JAX, so it runs its own CartPole and no Chain.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+
+import agentic_gym  # noqa: F401
+from agentic_gym.sb3 import AgenticVecEnv
+from algos import GroupPPO
+
+STEPS, EPOCHS, MINIBATCHES, WIDTHS, N_ENVS = 2560, 4, 4, [64, 64], 64
+CHAIN = {"depth": 10, "graded": True}
+JAX_STEPS = 40 * STEPS
+Run = Callable[[], int]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to measure.
+
+    Attributes:
+        repetitions: how often each trainer is timed.
+        json: where to write the numbers; None writes nothing.
+    """
+
+    repetitions: int = 5
+    json: Path | None = None
+
+
+def _learner(model: Any, steps: int) -> Run:
+    def run() -> int:
+        before = model.num_timesteps
+        model.learn(steps, reset_num_timesteps=before == 0, log_interval=None)
+        return int(model.num_timesteps - before)
+
+    return run
+
+
+def group_ppo(env_id: str, **env_kwargs: Any) -> Run:
+    """Ours: rollouts from reset seeds on CartPole, from prompts on Chain."""
+    n_prompts = 32 if env_kwargs else 8
+    model = GroupPPO(
+        "MessagePolicy", env_id, n_prompts=n_prompts, group_size=8, n_epochs=EPOCHS, n_minibatches=MINIBATCHES,
+        learning_rate=1e-6, seed=0, diagnostics_interval=0, env_kwargs=env_kwargs or None,
+        policy_kwargs={"net_arch": WIDTHS},
+    )  # fmt: skip
+    return _learner(model, 4 * STEPS)
+
+
+def sb3(env: Any, algorithm: Any = PPO, **policy_kwargs: Any) -> Run:
+    """SB3, and sbx, which has its interface."""
+    model = algorithm(
+        "MlpPolicy", env, n_steps=STEPS // N_ENVS, batch_size=STEPS // MINIBATCHES, n_epochs=EPOCHS,
+        learning_rate=1e-6, seed=0, policy_kwargs={"net_arch": WIDTHS, **policy_kwargs},
+    )  # fmt: skip
+    return _learner(model, STEPS)
+
+
+def rejax_ppo() -> Run:
+    """PPO with environment and update in one compiled function."""
+    import jax
+    import rejax
+
+    algorithm = rejax.PPO.create(
+        env="CartPole-v1", num_envs=N_ENVS, num_steps=STEPS // N_ENVS, num_epochs=EPOCHS,
+        num_minibatches=MINIBATCHES, total_timesteps=JAX_STEPS, eval_freq=JAX_STEPS, learning_rate=1e-6,
+        skip_initial_evaluation=True, agent_kwargs={"hidden_layer_sizes": WIDTHS},
+    )  # fmt: skip
+    train = jax.jit(algorithm.train)
+    key = jax.random.PRNGKey(0)
+
+    def run() -> int:
+        jax.block_until_ready(train(key))
+        return JAX_STEPS
+
+    return run
+
+
+def measure(repetitions: int) -> dict[str, dict[str, float]]:
+    """Return steps per second by environment and trainer."""
+    from sbx import PPO as SBX
+
+    runs: dict[tuple[str, str], Run] = {
+        ("CartPole-v1", "GroupPPO"): group_ppo("CartPole-v1"),
+        ("CartPole-v1", "SB3 PPO"): sb3(make_vec_env("CartPole-v1", N_ENVS)),
+        ("CartPole-v1", "sbx PPO"): sb3(make_vec_env("CartPole-v1", N_ENVS), SBX),
+        ("CartPole-v1", "rejax PPO"): rejax_ppo(),
+        ("Chain-v0", "GroupPPO"): group_ppo("agentic_gym/Chain-v0", **CHAIN),
+        ("Chain-v0", "SB3 PPO"): sb3(AgenticVecEnv(N_ENVS, family="Chain", **CHAIN)),
+    }
+    best = dict.fromkeys(runs, 0.0)
+    for repetition in range(repetitions + 1):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            steps = run()
+            if repetition:
+                best[name] = max(best[name], steps / (time.perf_counter() - start))
+    result: dict[str, dict[str, float]] = {}
+    for (environment, trainer), rate in best.items():
+        result.setdefault(environment, {})[trainer] = rate
+    return result
+
+
+def main(options: Options) -> None:
+    """Measure, print, and write."""
+    torch.set_num_threads(1)
+    rates = measure(options.repetitions)
+    table = Table("environment", "trainer", "steps/s", title="training, two layers of 64")
+    for environment, by_trainer in rates.items():
+        for trainer, rate in by_trainer.items():
+            table.add_row(environment, trainer, f"{rate:,.0f}")
+    Console().print(table)
+    if options.json is not None:
+        packages = ("torch", "stable-baselines3", "sbx-rl", "rejax", "jax")
+        document = {
+            "command": "python -m benchmarks.peers",
+            "machine": {"processor": platform.machine(), "cores": os.cpu_count()},
+            "versions": {name: metadata.version(name) for name in packages},
+            "steps_per_second": rates,
+        }
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))
