@@ -57,7 +57,7 @@ def test_exactly_what_the_scheme_needs_is_measured():
 def test_the_rollouts_are_those_of_a_scheme_without_columns():
     """Measuring draws no random numbers of its own."""
     plain = collected(small_model("grpo"))
-    for scheme in ("igpo", "empg", "otb", "spo", "maestro", "mt_grpo"):
+    for scheme in ("igpo", "empg", "otb", "spo:sampling=uniform", "maestro", "mt_grpo"):
         data = collected(small_model(scheme))
         np.testing.assert_array_equal(plain.features, data.features)
         np.testing.assert_array_equal(plain.log_prob, data.log_prob)
