@@ -52,7 +52,10 @@ def draw(seen: Sequence[Mapping[str, Any]]) -> Any:
             "environment about a third",
             fontsize=9, color=GREY,
         )  # fmt: skip
-        command = "python -m benchmarks.microscope --json results/microscope.json; python -m plots microscope"
+        command = (
+            f"python -m benchmarks.microscope --n {seen[0]['n']} --json results/microscope.json; "
+            "python -m plots microscope"
+        )
         figure.text(0.01, 0.012, command, color=GREY, fontsize=8, family="monospace")
     return figure
 
