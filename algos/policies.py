@@ -329,9 +329,8 @@ class _Network(torch.nn.Module):
 class _TokenLogProb(torch.autograd.Function):
     """Log-probabilities of written tokens, with forward and backward pass written out in NumPy.
 
-    For networks this small most of an update's time goes into starting operations, which costs NumPy
-    a fifth of what it costs torch (see benchmarks/speed.py); a test compares the gradients with
-    autograd's. Distributions have shape (W, m * L): reductions over few choices are fast along the
+    For networks this small much of an update's time goes into starting operations, which costs NumPy
+    less than torch; a test compares the gradients with autograd's. Distributions have shape (W, m * L): reductions over few choices are fast along the
     first axis.
     """
 
