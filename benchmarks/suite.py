@@ -93,7 +93,7 @@ class Budget:
     first_seconds: float = 1.0
     early_seconds: float = 5.0
     learning_seconds: float = 180.0
-    sb3_seconds: float = 60.0
+    sb3_seconds: float = 30.0
 
 
 QUICK = Budget((1, 64), 0.02, 1, 256, 16, 128, 3, 32, 3, 0.2, 0.5, 1.0, 0.5)
