@@ -330,8 +330,8 @@ class _TokenLogProb(torch.autograd.Function):
     """Log-probabilities of written tokens, with forward and backward pass written out in NumPy.
 
     For networks this small much of an update's time goes into starting operations, which costs NumPy
-    less than torch; a test compares the gradients with autograd's. Distributions have shape (W, m * L): reductions over few choices are fast along the
-    first axis.
+    less than torch; a test compares the gradients with autograd's. Distributions have shape
+    (W, m * L): reductions over few choices are fast along the first axis.
     """
 
     @staticmethod

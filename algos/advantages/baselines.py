@@ -117,7 +117,7 @@ def virtual_best(
 
 @part(
     "baseline_kind", "optimal_value",
-    source="A2PO as in TRL's experimental trainers; SEEN-NOTE, number not known; the group stands in for rollouts of the reference: INFERRED",
+    source="A2PO as in TRL's experimental trainers; SEEN-NOTE; the group stands in for the reference: INFERRED",
     tags=["own_range"], ranges={"beta": (1e-9, np.inf)},
 )  # fmt: skip
 def optimal_value(
