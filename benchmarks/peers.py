@@ -33,7 +33,7 @@ from agentic_gym.sb3 import AgenticVecEnv
 from algos import GroupPPO
 
 STEPS, EPOCHS, MINIBATCHES, WIDTHS, N_ENVS = 2560, 4, 4, [64, 64], 64
-CHAIN = {"depth": 10, "graded": True}
+CHAIN = {"options": 4, "depth": 10, "graded": True}
 JAX_STEPS = 40 * STEPS
 Run = Callable[[], int]
 

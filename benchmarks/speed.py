@@ -40,7 +40,7 @@ from algos.update import UpdateTensors
 
 ENVIRONMENT = "agentic_gym/Chain-v0"
 # Graded, so that every group has a signal: an update without one costs nothing.
-KNOBS = {"depth": 10, "graded": True}
+KNOBS = {"options": 4, "depth": 10, "graded": True}
 WIDTHS = [64, 64]
 GROUPS, GROUP_SIZE = 32, 8
 TURNS = GROUPS * GROUP_SIZE * 10

@@ -61,7 +61,7 @@ class Chain(Family):
     ## Arguments
     Common knobs, and:
 
-    * ``options`` (default 4): number of options, 2 to 16.
+    * ``options`` (default 4; the ids use 16): number of options, 2 to 16.
     * ``graded`` (default False): partial credit.
 
     ``depth`` (default 4, 1 to 64): cues. ``difficulty`` (default 0.5): mean share of cues with a

@@ -34,15 +34,17 @@ def _regime(name: str, env_id: str, **knobs: Any) -> Regime:
     return Regime(name, f"agentic_gym/{env_id}-v0", knobs, 0.0)
 
 
-CHAIN = _regime("chain", "Chain", depth=4)
-CHAIN_OFFSET = _regime("chain-offset", "Chain", depth=4, reward_offset=5.0)
-CHAIN_HEAVY_NOISE = _regime("chain-heavy-noise", "Chain", depth=4, reward_noise=0.5, reward_noise_dist="student_t")
-CHAIN_NOISE = _regime("chain-noise", "Chain", depth=4, reward_noise=0.5)
-CHAIN_FILLER = _regime("chain-filler", "Chain", depth=4, filler=6)
-CHAIN_GRADED = _regime("chain-graded", "Chain", depth=12, graded=True, dense=True)
-CHAIN_LONG = _regime("chain-long", "Chain", depth=12, graded=True)
-CHAIN_FEW_PROMPTS = _regime("chain-few-prompts", "Chain", depth=4, num_prompts=8)
-CHAIN_ONE_PROMPT = _regime("chain-one-prompt", "Chain", depth=4, num_prompts=1)
+CHAIN = _regime("chain", "Chain", options=4, depth=4)
+CHAIN_OFFSET = _regime("chain-offset", "Chain", options=4, depth=4, reward_offset=5.0)
+CHAIN_HEAVY_NOISE = _regime(
+    "chain-heavy-noise", "Chain", options=4, depth=4, reward_noise=0.5, reward_noise_dist="student_t"
+)
+CHAIN_NOISE = _regime("chain-noise", "Chain", options=4, depth=4, reward_noise=0.5)
+CHAIN_FILLER = _regime("chain-filler", "Chain", options=4, depth=4, filler=6)
+CHAIN_GRADED = _regime("chain-graded", "Chain", options=4, depth=12, graded=True, dense=True)
+CHAIN_LONG = _regime("chain-long", "Chain", options=4, depth=12, graded=True)
+CHAIN_FEW_PROMPTS = _regime("chain-few-prompts", "Chain", options=4, depth=4, num_prompts=8)
+CHAIN_ONE_PROMPT = _regime("chain-one-prompt", "Chain", options=4, depth=4, num_prompts=1)
 SEARCH = _regime("search", "Search", depth=2)
 HOUSEHOLD = _regime("household", "Household", depth=1, difficulty=0.2)
 REPORT = _regime("report", "Report", depth=2)

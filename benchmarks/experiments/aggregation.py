@@ -12,9 +12,9 @@ EXPERIMENT = Experiment(
     axis="filler tokens a message may carry",
     metric="mean",
     regimes=(
-        Regime("filler-0", "agentic_gym/Chain-v0", {"depth": 4, "filler": 0}, 0.0),
-        Regime("filler-4", "agentic_gym/Chain-v0", {"depth": 4, "filler": 4}, 4.0),
-        Regime("filler-12", "agentic_gym/Chain-v0", {"depth": 4, "filler": 12}, 12.0),
+        Regime("filler-0", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "filler": 0}, 0.0),
+        Regime("filler-4", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "filler": 4}, 4.0),
+        Regime("filler-12", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "filler": 12}, 12.0),
     ),
     schemes=(
         "grpo",

@@ -12,9 +12,9 @@ EXPERIMENT = Experiment(
     axis="rollouts per update",
     metric="mean",
     regimes=(
-        Regime("rollouts-16", "agentic_gym/Chain-v0", {"depth": 4}, 16.0, {"n_prompts": 2}),
-        Regime("rollouts-64", "agentic_gym/Chain-v0", {"depth": 4}, 64.0, {"n_prompts": 8}),
-        Regime("rollouts-256", "agentic_gym/Chain-v0", {"depth": 4}, 256.0, {"n_prompts": 32}),
+        Regime("rollouts-16", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 16.0, {"n_prompts": 2}),
+        Regime("rollouts-64", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 64.0, {"n_prompts": 8}),
+        Regime("rollouts-256", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 256.0, {"n_prompts": 32}),
     ),
     schemes=(
         "grpo",

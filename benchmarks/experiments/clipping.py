@@ -12,9 +12,9 @@ EXPERIMENT = Experiment(
     axis="staleness in updates",
     metric="mean",
     regimes=(
-        Regime("stale-0", "agentic_gym/Chain-v0", {"depth": 4}, 0.0, {"staleness": 0}),
-        Regime("stale-4", "agentic_gym/Chain-v0", {"depth": 4}, 4.0, {"staleness": 4}),
-        Regime("stale-16", "agentic_gym/Chain-v0", {"depth": 4}, 16.0, {"staleness": 16}),
+        Regime("stale-0", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 0.0, {"staleness": 0}),
+        Regime("stale-4", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 4.0, {"staleness": 4}),
+        Regime("stale-16", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 16.0, {"staleness": 16}),
     ),
     schemes=(
         "grpo",

@@ -12,10 +12,10 @@ EXPERIMENT = Experiment(
     axis="prompts in the training set",
     metric="mean",
     regimes=(
-        Regime("prompts-1", "agentic_gym/Chain-v0", {"depth": 4, "num_prompts": 1}, 1.0),
-        Regime("prompts-8", "agentic_gym/Chain-v0", {"depth": 4, "num_prompts": 8}, 8.0),
-        Regime("prompts-64", "agentic_gym/Chain-v0", {"depth": 4, "num_prompts": 64}, 64.0),
-        Regime("prompts-4096", "agentic_gym/Chain-v0", {"depth": 4, "num_prompts": 4096}, 4096.0),
+        Regime("prompts-1", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "num_prompts": 1}, 1.0),
+        Regime("prompts-8", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "num_prompts": 8}, 8.0),
+        Regime("prompts-64", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "num_prompts": 64}, 64.0),
+        Regime("prompts-4096", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "num_prompts": 4096}, 4096.0),
     ),
     schemes=(
         "grpo",

@@ -13,22 +13,34 @@ EXPERIMENT = Experiment(
     metric="mean",
     regimes=(
         Regime(
-            "normal-0", "agentic_gym/Chain-v0", {"depth": 4, "reward_noise": 0.0, "reward_noise_dist": "normal"}, 0.0
+            "normal-0",
+            "agentic_gym/Chain-v0",
+            {"options": 4, "depth": 4, "reward_noise": 0.0, "reward_noise_dist": "normal"},
+            0.0,
         ),
         Regime(
-            "normal-0.3", "agentic_gym/Chain-v0", {"depth": 4, "reward_noise": 0.3, "reward_noise_dist": "normal"}, 0.3
+            "normal-0.3",
+            "agentic_gym/Chain-v0",
+            {"options": 4, "depth": 4, "reward_noise": 0.3, "reward_noise_dist": "normal"},
+            0.3,
         ),
         Regime(
-            "normal-1", "agentic_gym/Chain-v0", {"depth": 4, "reward_noise": 1.0, "reward_noise_dist": "normal"}, 1.0
+            "normal-1",
+            "agentic_gym/Chain-v0",
+            {"options": 4, "depth": 4, "reward_noise": 1.0, "reward_noise_dist": "normal"},
+            1.0,
         ),
         Regime(
             "heavy-0.3",
             "agentic_gym/Chain-v0",
-            {"depth": 4, "reward_noise": 0.3, "reward_noise_dist": "student_t"},
+            {"options": 4, "depth": 4, "reward_noise": 0.3, "reward_noise_dist": "student_t"},
             -0.3,
         ),
         Regime(
-            "heavy-1", "agentic_gym/Chain-v0", {"depth": 4, "reward_noise": 1.0, "reward_noise_dist": "student_t"}, -1.0
+            "heavy-1",
+            "agentic_gym/Chain-v0",
+            {"options": 4, "depth": 4, "reward_noise": 1.0, "reward_noise_dist": "student_t"},
+            -1.0,
         ),
     ),
     schemes=(

@@ -12,9 +12,9 @@ EXPERIMENT = Experiment(
     axis="success rate of the base policy",
     metric="mean",
     regimes=(
-        Regime("base-02", "agentic_gym/Chain-v0", {"depth": 4}, 0.02, {"warmstart_success": 0.02}),
-        Regime("base-20", "agentic_gym/Chain-v0", {"depth": 4}, 0.2, {"warmstart_success": 0.2}),
-        Regime("base-80", "agentic_gym/Chain-v0", {"depth": 4}, 0.8, {"warmstart_success": 0.8}),
+        Regime("base-02", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 0.02, {"warmstart_success": 0.02}),
+        Regime("base-20", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 0.2, {"warmstart_success": 0.2}),
+        Regime("base-80", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 0.8, {"warmstart_success": 0.8}),
     ),
     schemes=(
         "grpo",

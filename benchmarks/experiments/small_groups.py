@@ -12,11 +12,15 @@ EXPERIMENT = Experiment(
     axis="rollouts per prompt",
     metric="mean",
     regimes=(
-        Regime("group-2", "agentic_gym/Chain-v0", {"depth": 4}, 2.0, {"n_prompts": 32, "group_size": 2}),
-        Regime("group-4", "agentic_gym/Chain-v0", {"depth": 4}, 4.0, {"n_prompts": 16, "group_size": 4}),
-        Regime("group-8", "agentic_gym/Chain-v0", {"depth": 4}, 8.0, {"n_prompts": 8, "group_size": 8}),
-        Regime("group-16", "agentic_gym/Chain-v0", {"depth": 4}, 16.0, {"n_prompts": 4, "group_size": 16}),
-        Regime("group-32", "agentic_gym/Chain-v0", {"depth": 4}, 32.0, {"n_prompts": 2, "group_size": 32}),
+        Regime("group-2", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 2.0, {"n_prompts": 32, "group_size": 2}),
+        Regime("group-4", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 4.0, {"n_prompts": 16, "group_size": 4}),
+        Regime("group-8", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 8.0, {"n_prompts": 8, "group_size": 8}),
+        Regime(
+            "group-16", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 16.0, {"n_prompts": 4, "group_size": 16}
+        ),
+        Regime(
+            "group-32", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 32.0, {"n_prompts": 2, "group_size": 32}
+        ),
     ),
     schemes=(
         "grpo",
