@@ -20,10 +20,10 @@ from agentic_gym.grammar import join_grammars
 from agentic_gym.knobs import KNOB_NAMES, Knobs, check_integer, check_number
 
 MATCHED: tuple[dict[str, Any], ...] = (
-    {"name": "ChainShort", "family": "Chain", "depth": 2, "reward_scale": 1.0},
+    {"name": "ChainShort", "family": "Chain", "options": 4, "depth": 2, "reward_scale": 1.0},
     {"name": "Database", "family": "Database", "depth": 1, "reward_scale": 1 / 40},
     {"name": "Search", "family": "Search", "depth": 2, "reward_scale": 1 / 2},
-    {"name": "ChainLong", "family": "Chain", "depth": 5, "reward_scale": 1.0},
+    {"name": "ChainLong", "family": "Chain", "options": 4, "depth": 5, "reward_scale": 1.0},
 )
 """Four environments whose values, times these scales, span about one unit each."""
 

@@ -25,8 +25,8 @@ TABLE: dict[str, dict[str, Any]] = {
     "DeskWild-v0": {"family": "Desk", "tail": 1.2},
     "Report-v0": {"family": "Report"},
     "ReportSkewed-v0": {"family": "Report", "accuracy_scale": 100.0},
-    "Chain-v0": {"family": "Chain", "options": 16},
-    "ChainDeep-v0": {"family": "Chain", "depth": 16, "options": 16},
+    "Chain-v0": {"family": "Chain"},
+    "ChainDeep-v0": {"family": "Chain", "depth": 16},
     "Mixture-v0": {"family": "Mixture"},
 }
 """Name -> knobs. Every id has the namespace ``agentic_gym/``."""

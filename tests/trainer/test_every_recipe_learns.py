@@ -25,7 +25,7 @@ def test_a_recipe_learns_the_chain(recipe):
     model = GroupPPO(
         "MessagePolicy", "agentic_gym/Chain-v0", scheme=scheme, n_prompts=16, group_size=8, n_epochs=2,
         n_minibatches=2, learning_rate=5e-3, seed=0, diagnostics_interval=0,
-        env_kwargs={"depth": 2, "graded": True, "dense": True, "difficulty": 0.25},
+        env_kwargs={"options": 4, "depth": 2, "graded": True, "dense": True, "difficulty": 0.25},
     )  # fmt: skip
     before = score(model)
     with warnings.catch_warnings():

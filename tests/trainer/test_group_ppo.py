@@ -50,7 +50,7 @@ def test_learns_the_chain():
     model = GroupPPO(
         "MessagePolicy",
         CHAIN,
-        env_kwargs={"depth": 2, "difficulty": 0.0},
+        env_kwargs={"options": 4, "depth": 2, "difficulty": 0.0},
         learning_rate=3e-3,
         n_prompts=32,
         seed=1,
@@ -195,7 +195,8 @@ def test_entropies_agree_with_the_rollout_and_ignore_illegal_tokens():
 def test_entropy_bonus_raises_entropy():
     entropies = []
     for coefficient in (0.0, 0.5):
-        model = small_model(env=CHAIN, ent_coef=coefficient, learning_rate=1e-2, env_kwargs={"depth": 1, "options": 2})
+        model = small_model(env=CHAIN, ent_coef=coefficient, learning_rate=1e-2, n_prompts=8,
+                            env_kwargs={"depth": 1, "options": 2})  # fmt: skip
         model.learn(4_000, log_interval=None)
         entropies.append(model.logger.name_to_value["rollout/entropy"])
     assert entropies[1] > entropies[0] + 0.3
