@@ -1,7 +1,7 @@
 """Rows: environments that run side by side, each started from a prompt.
 
 The collector's view of an environment. Three kinds are supported: the batch engine (any vector
-environment with ``metadata["group_contract"]``), scalar Gymnasium environments, and the
+environment with ``metadata["group_contract"]``), scalar Gymnasium environments (CartPole in its vector form), and the
 environments inside an SB3 VecEnv. Where an environment does not know prompts, its reset seed is
 the prompt.
 """
@@ -134,7 +134,7 @@ class ScalarRows:
             if self.knows_prompts:
                 results.append(cell.reset(options={"prompt": int(p), "rollout": int(r), "split": split}))
             else:
-                results.append(cell.reset(seed=int(p) if split == "train" else SEED_PROMPTS - 1 - int(p)))
+                results.append(cell.reset(seed=seed_of(int(p), split)))
         observations, infos = zip(*results, strict=True)
         # Explicit identity also where the environment has none.
         info = {"prompt": np.array(prompt), **self._info(infos)}
@@ -249,7 +249,25 @@ def _rows_of_spec(spec: Any, n_rows: int, arguments: dict[str, Any]) -> Rows:
         knows_prompts = str(spec.vector_entry_point).startswith("agentic_gym.")
         if knows_prompts:
             return VectorRows(gymnasium.make_vec(spec, num_envs=n_rows, autoreset_mode="Disabled", **arguments))
+    if _is_plain_cartpole(spec, arguments):
+        from algos.cartpole_rows import CartPoleRows
+
+        return CartPoleRows(spec, n_rows, {**spec.kwargs, **arguments})
     return ScalarRows([gymnasium.make(spec, **arguments) for _ in range(n_rows)])
+
+
+def _is_plain_cartpole(spec: Any, arguments: Mapping[str, Any]) -> bool:
+    """Whether rows can be stepped together, as Gymnasium's own vector version of the environment does."""
+    entry = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+    return (
+        spec.entry_point == entry and spec.max_episode_steps is not None and not spec.additional_wrappers
+        and set(spec.kwargs) | set(arguments) <= {"sutton_barto_reward"}
+    )  # fmt: skip
+
+
+def seed_of(prompt: int, split: str) -> int:
+    """Return the reset seed that stands for a prompt; the splits use other seeds."""
+    return prompt if split == "train" else SEED_PROMPTS - 1 - prompt
 
 
 def _attribute(env: Any, name: str, default: Any) -> Any:

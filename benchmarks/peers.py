@@ -62,7 +62,7 @@ def _learner(model: Any, steps: int) -> Run:
 
 def group_ppo(env_id: str, **env_kwargs: Any) -> Run:
     """Ours: rollouts from reset seeds on CartPole, from prompts on Chain."""
-    n_prompts = 32 if env_kwargs else 8
+    n_prompts = 32 if env_kwargs else 14
     model = GroupPPO(
         "MessagePolicy", env_id, n_prompts=n_prompts, group_size=8, n_epochs=EPOCHS, n_minibatches=MINIBATCHES,
         learning_rate=1e-6, seed=0, diagnostics_interval=0, env_kwargs=env_kwargs or None,

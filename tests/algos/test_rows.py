@@ -10,6 +10,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMoni
 
 from agentic_gym.sb3 import AgenticVecEnv
 from algos import MessagePolicy
+from algos.cartpole_rows import CartPoleRows
 from algos.collector import collect
 from algos.rows import SEED_PROMPTS, ScalarRows, VectorRows, make_rows
 
@@ -128,10 +129,21 @@ def test_knobs_reach_the_rows():
         make_rows(gymnasium.make(IDS[0]), 3, {"depth": 7})
 
 
-@pytest.mark.parametrize("make", [lambda: "CartPole-v1", lambda: gymnasium.make("CartPole-v1")])
-def test_groups_by_seed_start_alike(make):
+def scalar_cartpoles(n):
+    return SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * n)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda: "CartPole-v1", CartPoleRows),
+        (lambda: gymnasium.make("CartPole-v1"), CartPoleRows),
+        (lambda: scalar_cartpoles(6), ScalarRows),
+    ],
+)
+def test_groups_by_seed_start_alike(make, kind):
     rows = make_rows(make(), 6)
-    assert (type(rows), rows.n, rows.num_prompts, rows.max_tokens) == (ScalarRows, 6, SEED_PROMPTS, 500)
+    assert (type(rows), rows.n, rows.num_prompts, rows.max_tokens) == (kind, 6, SEED_PROMPTS, 500)
     prompt = np.repeat([4, 9], 3)
     starts = []
     for split in ("train", "test"):
