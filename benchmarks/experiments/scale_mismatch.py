@@ -32,7 +32,7 @@ EXPERIMENT = Experiment(
     ),
     seeds=tuple(range(20)),
     tuning_seeds=(100, 101),
-    learning_rates=(3e-4, 1e-3, 3e-3),
+    learning_rates=(3e-4, 1e-3, 3e-3, 1e-2),
     budget=Budget(
         total_turns=24_000,
         n_prompts=16,
