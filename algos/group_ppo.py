@@ -430,8 +430,8 @@ class GroupPPO(BaseAlgorithm):
         if self.ent_coef:
             loss = loss - self.ent_coef * (part.weights * self.policy.entropies(part.slots)).sum() * self.n_minibatches
         if part.value_target is not None:
-            assert self.policy.critic is not None
-            error = self.policy.critic(part.slots.features).squeeze(-1) - part.value_target
+            error = self.policy.critic_values(part.slots.features) - part.value_target
+            assert part.value_weights is not None
             loss = loss + self.vf_coef * (part.value_weights * error**2).sum() * self.n_minibatches
         return loss, log_prob
 

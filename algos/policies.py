@@ -252,11 +252,34 @@ class MessagePolicy(BasePolicy):
                 np.maximum(x, 0.0, out=x)
         return inputs, x
 
+    def _pull(self, network: str, inputs: list[FloatArray], delta: FloatArray, slopes: dict[str, FloatArray]) -> None:
+        """Write the gradients of a network's parameters into ``slopes``.
+
+        Args:
+            network: ``actor`` or ``critic``.
+            inputs: what ``_run`` returned.
+            delta: (m, outputs) gradient to the outputs.
+            slopes: arrays by name of the parameter.
+        """
+        arrays = self._arrays()
+        for index in range(len(inputs) - 1, -1, -1):
+            layer = inputs[index]
+            np.matmul(layer.T, delta, out=slopes[f"{network}.weights.{index}"])
+            delta.sum(axis=0, out=slopes[f"{network}.biases.{index}"])
+            if index:
+                delta = delta @ arrays[f"{network}.weights.{index}"].T
+                delta *= layer > 0
+
     # Torch side: training.
 
     def log_probs(self, slots: Slots) -> torch.Tensor:
         """Return the log-probabilities of written tokens, (m, L), with gradient."""
         result: torch.Tensor = _TokenLogProb.apply(self._leaf, self, slots)  # type: ignore[no-untyped-call]
+        return result
+
+    def critic_values(self, features: torch.Tensor) -> torch.Tensor:
+        """Return the critic's values of features (m, F), (m,), with gradient."""
+        result: torch.Tensor = _Values.apply(self._leaf, self, features)  # type: ignore[no-untyped-call]
         return result
 
     def entropies(self, slots: Slots) -> torch.Tensor:
@@ -370,15 +393,24 @@ class _TokenLogProb(torch.autograd.Function):
         slopes, arrays = policy._views(flat), policy._arrays()
         pairs = ctx.previous.ravel() * len(slope) + np.arange(len(slope))[:, None]
         slopes["pair_bias"][:] = _scatter(pairs, slope, slopes["pair_bias"].shape)
-        last = len(ctx.layers) - 1
-        delta = _scatter(places, slope, (len(ctx.layers[0]), len(arrays[f"actor.biases.{last}"])))
-        for index in range(last, -1, -1):
-            layer = ctx.layers[index]
-            np.matmul(layer.T, delta, out=slopes[f"actor.weights.{index}"])
-            delta.sum(axis=0, out=slopes[f"actor.biases.{index}"])
-            if index:
-                delta = delta @ arrays[f"actor.weights.{index}"].T
-                delta *= layer > 0
+        width = arrays[f"actor.biases.{len(ctx.layers) - 1}"].shape[0]
+        policy._pull("actor", ctx.layers, _scatter(places, slope, (len(ctx.layers[0]), width)), slopes)
+        return torch.from_numpy(flat), None, None
+
+
+class _Values(torch.autograd.Function):
+    """The critic's values, written out in NumPy like ``_TokenLogProb``."""
+
+    @staticmethod
+    def forward(ctx: Any, flat: torch.Tensor, policy: MessagePolicy, features: torch.Tensor) -> torch.Tensor:
+        ctx.policy = policy
+        ctx.layers, outputs = policy._run("critic", features.numpy())
+        return torch.from_numpy(outputs[:, 0])
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        flat = np.zeros(ctx.policy._flat.shape, dtype=np.float32)
+        ctx.policy._pull("critic", ctx.layers, grad.numpy()[:, None], ctx.policy._views(flat))
         return torch.from_numpy(flat), None, None
 
 

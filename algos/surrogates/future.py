@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -48,7 +49,7 @@ def fipo(
     counted = own if outlier_ratio is None else torch.where(own.exp() > outlier_ratio, torch.zeros_like(own), own)
     future = discounted_future(tokens, counted, 2.0 ** (-1.0 / half_life))
     weight = future.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp().clamp(influence_low, influence_high)
-    unsafe = (tokens.advantage < 0) & (own.exp() > unsafe_ratio)
+    unsafe = (tokens.advantage < 0) & (own > math.log(unsafe_ratio))
     return losses * torch.where(unsafe, weight.clamp(unsafe_low, 1.0), weight)
 
 
@@ -63,9 +64,14 @@ def discounted_future(tokens: Tokens, values: torch.Tensor, discount: float) -> 
     width = int(count.max()) if len(count) else 0
     padded = values.new_zeros(tokens.n_rollouts, width)
     padded[rollout, place] = values[turn, slot]
-    steps = torch.arange(width, device=turn.device)
-    distance = steps[:, None] - steps[None, :]
-    powers = torch.where(distance >= 0, discount ** distance.clamp(min=0).to(values.dtype), 0.0)
     result = torch.zeros_like(values)
-    result[turn, slot] = (padded @ powers.to(values.dtype))[rollout, place]
+    result[turn, slot] = (padded @ _powers(width, discount, values.dtype, turn.device))[rollout, place]
     return result
+
+
+@functools.lru_cache(maxsize=64)
+def _powers(width: int, discount: float, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return (width, width) the discount of what token i counts for token j <= i, and 0 for j > i."""
+    steps = torch.arange(width, device=device)
+    distance = steps[:, None] - steps[None, :]
+    return torch.where(distance >= 0, discount ** distance.clamp(min=0).to(dtype), 0.0).to(dtype)

@@ -165,6 +165,21 @@ def test_gradient_equals_autograd(temperature):
     assert torch.allclose(gradients[0], gradients[1], atol=1e-4)
 
 
+def test_critic_gradient_equals_autograd():
+    model = small_model(scheme="ppo")
+    features = torch.rand(50, model.policy.actor.widths[0], generator=torch.Generator().manual_seed(0))
+    weights = torch.randn(50, generator=torch.Generator().manual_seed(1))
+    values, gradients = [], []
+    for function in (model.policy.critic_values, lambda x: model.policy.critic(x).squeeze(-1)):
+        model.policy.flat_parameters.grad.zero_()
+        values.append(function(features))
+        (values[-1] * weights).sum().backward()
+        gradients.append(model.policy.flat_parameters.grad.clone())
+    assert torch.allclose(*values, atol=1e-6)
+    assert float(gradients[1].abs().max()) > 1
+    assert torch.allclose(*gradients, atol=1e-4)
+
+
 @pytest.mark.parametrize("copier", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy))])
 def test_copies_of_a_policy_have_memory_of_their_own(copier):
     model = small_model()
