@@ -331,6 +331,32 @@ def holm(p_values: ArrayLike) -> FloatArray:
     return adjusted
 
 
+def spearman(x: ArrayLike, y: ArrayLike) -> float:
+    """Spearman's rank correlation; equal values share their mean rank.
+
+    Args:
+        x: Finite values, shape ``(n,)``, at least 2 and not all equal.
+        y: As many, likewise.
+
+    Returns:
+        The correlation, in [-1, 1].
+
+    Raises:
+        ValueError: If the lengths differ or one of the two has no spread.
+    """
+    ranks = []
+    for name, values in (("x", x), ("y", y)):
+        vector = _as_vector(name, values)
+        if np.ptp(vector) == 0:
+            raise ValueError(f"'{name}' must have at least 2 different values. Got {vector[0]} only.")
+        _, place, count = np.unique(vector, return_inverse=True, return_counts=True)
+        rank = (np.cumsum(count) - (count - 1) / 2)[place]
+        ranks.append(rank - rank.mean())
+    if len(ranks[0]) != len(ranks[1]):
+        raise ValueError(f"'x' and 'y' must be equally long. Got {len(ranks[0])} and {len(ranks[1])}.")
+    return float(ranks[0] @ ranks[1] / np.sqrt((ranks[0] @ ranks[0]) * (ranks[1] @ ranks[1])))
+
+
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:
     """Wilson score interval of a success rate.
 

@@ -539,3 +539,22 @@ class TestErrors:
     def test_bad_t_quantile(self, probability, df, name):
         with pytest.raises(ValueError, match=f"'{name}' must be"):
             t_quantile(probability, df)
+
+
+class TestSpearman:
+    @pytest.mark.parametrize("seed", range(5))
+    def test_equals_scipy_with_ties(self, seed):
+        random = np.random.default_rng(seed)
+        x, y = random.integers(6, size=40), random.standard_normal(40)
+        assert statistics.spearman(x, y) == pytest.approx(scipy.stats.spearmanr(x, y).statistic, abs=1e-12)
+
+    def test_order_is_all_that_counts(self):
+        x = np.arange(1.0, 9.0)
+        assert statistics.spearman(x, x**5) == pytest.approx(1.0)
+        assert statistics.spearman(x, -np.exp(x)) == pytest.approx(-1.0)
+
+    def test_bad_values(self):
+        with pytest.raises(ValueError, match="'x' must have at least 2 different values"):
+            statistics.spearman([1.0, 1.0], [1.0, 2.0])
+        with pytest.raises(ValueError, match="equally long"):
+            statistics.spearman([1.0, 2.0, 3.0], [1.0, 2.0])

@@ -1,0 +1,315 @@
+"""RESULTS.md: what the stored results say, for a practitioner who must choose a scheme.
+
+    python -m benchmarks report
+
+Everything in it is computed from ``results/``; nothing is typed in but the words around it. A
+decision table comes first, then the evidence by experiment, the microscope, the claims, and what a
+synthetic suite cannot say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks import experiments, store
+from benchmarks.aggregate import (
+    ALPHA,
+    Comparison,
+    against,
+    choose_learning_rates,
+    current,
+    run_scores,
+    summarise,
+)
+from benchmarks.experiment import BenchmarkError, Experiment
+from benchmarks.statistics import Interval, spearman
+
+REFERENCE = "grpo"
+"""What users have now: the scheme that the others are compared with."""
+COMMAND = "python -m benchmarks report"
+LARGE = ("everything",)
+"""Experiments whose tables show only what differs from the reference."""
+Stored = Sequence[tuple[Experiment, pa.Table]]
+
+
+def stored_experiments(root: Path = store.RESULTS) -> list[tuple[Experiment, pa.Table]]:
+    """Return the experiments whose tuning is finished and that have reported runs, with their rows."""
+    found = []
+    for name in experiments.names():
+        experiment = experiments.load(name)
+        table = store.gather(experiment, root)
+        if table.num_rows == 0:
+            continue
+        try:
+            table = current(experiment, table)
+        except BenchmarkError:
+            continue
+        if pc.any(pc.equal(table["phase"], "report")).as_py():
+            found.append((experiment, table))
+    return found
+
+
+def write(root: Path = store.RESULTS) -> list[Path]:
+    """Write RESULTS.md beside the folder of results, and the page of the documentation.
+
+    Raises:
+        BenchmarkError: If nothing is stored.
+    """
+    found = stored_experiments(root)
+    if not found:
+        raise BenchmarkError(f"There are no finished experiments in {root}.")
+    documents = {name: _read(root / f"{name}.json") for name in ("claims", "microscope")}
+    text = markdown(found, documents["claims"], documents["microscope"])
+    paths = [root.parent / "RESULTS.md", root.parent / "docs" / "results.md"]
+    store.write_text(paths[0], text)
+    store.write_text(paths[1], text.replace("](plots/figures/", "](figures/"))
+    return paths
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def markdown(found: Stored, claims: Sequence[Mapping[str, Any]] | None, microscope: Mapping[str, Any] | None) -> str:
+    """Return the whole page."""
+    parts = [HEAD, *decision_table(found), *EVIDENCE]
+    for experiment, table in found:
+        parts += evidence(experiment, table)
+    if microscope is not None:
+        parts += microscope_section(found, microscope["seen"])
+    if claims:
+        parts += claims_section(claims)
+    return "\n".join([*parts, LIMITS, ""])
+
+
+HEAD = f"""<!-- Made by {COMMAND}: run it again instead of editing. -->
+
+# When does each scheme help?
+
+Measured on this suite's small environments with GroupPPO: every scheme has the same base policies, the same number of
+environment turns, the same network and optimiser, and the learning rate of one small grid that was best for it on
+seeds of its own. Scores are normalised (0 a random policy, 1 the expert) and averaged over training, so that they say
+how fast a scheme learns. All numbers follow from `results/` by the command in the first line; the command under each
+table makes the results themselves anew.
+
+## Choose a scheme
+
+The reference is `{REFERENCE}`: what most trainers do by default. A scheme is listed only if its paired difference to the
+reference is told from 0 after Holm's correction over the schemes of the regime (paired t-test, 5 %), largest
+difference first. Where nothing is listed the choice made no difference that these runs can show.
+"""
+
+EVIDENCE = ["## Evidence", ""]
+
+LIMITS = """## What this cannot say
+
+* The environments are automata of a few turns and the policy is a perceptron of two layers with 64 units, trained with
+  Adam from an imitated base policy. Language models differ in everything that this leaves out: pretraining, long
+  messages, generalisation across prompts, reward models, asynchronous rollouts.
+* A verdict holds for one regime, one budget and the grid of learning rates that is stated. Where `robust` is `no` it
+  already changes with the learning rate or the network.
+* Adam rescales gradients parameter by parameter and so hides part of a scale mismatch; plain gradient descent would
+  suffer more.
+* Differences are of learning speed at equal environment turns. A scheme that throws rollouts away pays for them here.
+* Several comparisons were made. Holm's correction covers the schemes of one regime, not all regimes, and the claims are
+  not corrected for their number.
+* Schemes that were published without a formula or constants, or for other uses, carry our reading of them; each
+  scheme's documentation says what is inferred (`python -m algos explain NAME`).
+"""
+
+
+def decision_table(found: Stored) -> list[str]:
+    """One line per regime: what beats the reference, and what loses against it."""
+    lines = [
+        f"| question | regime | better than `{REFERENCE}` | worse than `{REFERENCE}` | `{REFERENCE}` |",
+        "| --- | --- | --- | --- | ---: |",
+    ]
+    for experiment, table in found:
+        scores = run_scores(table)
+        for index, regime in enumerate(sorted(experiment.regimes, key=lambda regime: regime.axis_value)):
+            compared = against(scores, regime.name, REFERENCE)
+            if not compared:
+                continue
+            better = _listed(compared, lambda entry: entry.difference.estimate > 0, largest_first=True)
+            worse = _listed(compared, lambda entry: entry.difference.estimate < 0, largest_first=False)
+            question = f"[{experiment.question}](#{experiment.name})" if index == 0 else ""
+            lines.append(
+                f"| {question} | {experiment.name}, {regime.name} | {better} | {worse} | "
+                f"{compared[REFERENCE].score:.2f} |"
+            )
+    return [*lines, "", f"![Which scheme when](plots/figures/decision.png)", "", "`python -m plots decision`", ""]
+
+
+def _listed(compared: Mapping[str, Comparison], wanted: Any, largest_first: bool, most: int = 6) -> str:
+    told = [(s, entry) for s, entry in compared.items() if entry.p_value < ALPHA and wanted(entry)]
+    told.sort(key=lambda pair: pair[1].difference.estimate, reverse=largest_first)
+    names = [f"`{scheme}` {entry.difference.estimate:+.2f}" for scheme, entry in told[:most]]
+    more = [f"and {len(told) - most} more"] if len(told) > most else []
+    return ", ".join(names + more) or "-"
+
+
+def evidence(experiment: Experiment, table: pa.Table) -> list[str]:
+    """One experiment: question, claim, scores by regime, differences to the reference."""
+    scores = run_scores(table)
+    regimes = [r.name for r in sorted(experiment.regimes, key=lambda r: r.axis_value)]
+    tables = {name: summarise(scores, name) for name in regimes}
+    compared = {name: against(scores, name, REFERENCE) for name in regimes}
+    rates = choose_learning_rates(experiment, table)
+    schemes = sorted(
+        {scheme for summary in tables.values() for scheme in summary},
+        key=lambda scheme: -float(np.mean([tables[n][scheme]["mean"].estimate for n in regimes if scheme in tables[n]])),
+    )
+    if experiment.name in LARGE:
+        differ = {s for found in compared.values() for s, entry in found.items() if entry.p_value < ALPHA}
+        schemes = [scheme for scheme in schemes if scheme in differ or scheme == REFERENCE]
+    seeds = len(set(scores["seed"].to_pylist()))
+    rows = [
+        f"| `{scheme}` | {rates[scheme]:g} | "
+        + " | ".join(_cell(tables[n].get(scheme), compared[n].get(scheme), scheme) for n in regimes)
+        + " |"
+        for scheme in schemes
+    ]
+    hidden = len(experiment.schemes) - len(schemes)
+    return [
+        f"### {experiment.name}",
+        "",
+        f"**{experiment.question}** Claim: {experiment.claim} Axis: {experiment.axis}. {seeds} paired seeds, "
+        f"{_turns(experiment)} turns.",
+        "",
+        "| scheme | learning rate | " + " | ".join(regimes) + " |",
+        "| --- | ---: |" + " ---: |" * len(regimes),
+        *rows,
+        "",
+        f"Mean score [95 % bootstrap interval]; ▲ and ▼: told from `{REFERENCE}` (Holm, 5 %)."
+        + (f" {hidden} schemes that cannot be told from it are left out." if hidden else ""),
+        "",
+        f"![{experiment.question}](plots/figures/{experiment.name}.png)",
+        "",
+        f"`python -m benchmarks run {experiment.name}`, `python -m plots {experiment.name}`",
+        "",
+    ]
+
+
+def _turns(experiment: Experiment) -> str:
+    counts = sorted({regime.apply(experiment.budget).total_turns for regime in experiment.regimes})
+    return " or ".join(f"{count:,}" for count in counts)
+
+
+def _cell(summary: Mapping[str, Interval] | None, entry: Comparison | None, scheme: str) -> str:
+    if summary is None:
+        return ""
+    mean = summary["mean"]
+    mark = ""
+    if entry is not None and scheme != REFERENCE and entry.p_value < ALPHA:
+        mark = " ▲" if entry.difference.estimate > 0 else " ▼"
+    return f"{mean.estimate:.3f} [{mean.low:.3f}, {mean.high:.3f}]{mark}"
+
+
+def microscope_section(found: Stored, seen: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Whether the share of the gradient that the microscope sees predicts what is learned."""
+    pairs = microscope_pairs(found, seen)
+    lines = ["## Does the microscope predict the learning curves?", ""]
+    if len(pairs) < 4:
+        return []
+    share, change = (np.array([pair[key] for pair in pairs]) for key in ("share", "change"))
+    lines += [
+        "The microscope sees, on chains with an exact gradient, which part of a scheme's gradient the environment with "
+        "the smallest rewards gets. Beside it: how much slower `scale_mismatch` learns its environment with the "
+        "smallest rewards than at spread 1 (paired by seed). The two use other environments and other policies.",
+        "",
+        "| scheme | spread | share of the gradient | change of the score [95 %] |",
+        "| --- | ---: | ---: | ---: |",
+        *(
+            f"| `{p['scheme']}` | {p['spread']:g} | {p['share']:.3f} | {p['change']:+.3f} [{p['low']:+.3f}, {p['high']:+.3f}] |"
+            for p in pairs
+        ),
+        "",
+        f"Spearman's rank correlation over these {len(pairs)} pairs: {spearman(share, change):.2f}.",
+        "",
+        "`python -m benchmarks.microscope --json results/microscope.json`, `python -m benchmarks run scale_mismatch`",
+        "",
+    ]
+    return lines
+
+
+def microscope_pairs(found: Stored, seen: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Pair what the microscope saw with what `scale_mismatch` learned, by scheme and spread above 1."""
+    from benchmarks.aggregate import change
+
+    tables = {experiment.name: (experiment, table) for experiment, table in found}
+    if "scale_mismatch" not in tables:
+        return []
+    experiment, table = tables["scale_mismatch"]
+    scores = run_scores(table)
+    regimes = {regime.axis_value: regime.name for regime in experiment.regimes}
+    pairs = []
+    for entry in seen:
+        setting = entry["setting"]
+        spread, scheme = setting["spread"], entry["scheme"]
+        if spread == 1.0 or spread not in regimes or setting["noise"] != 0.0 or setting["group_size"] != 8:
+            continue
+        moved = change(scores, regimes[spread], regimes[1.0]).get(scheme)
+        if moved is None:
+            continue
+        found_change = moved[SMALLEST]
+        pairs.append({
+            "scheme": scheme, "spread": spread, "share": entry["shares"][-1],
+            "change": found_change.estimate, "low": found_change.low, "high": found_change.high,
+        })  # fmt: skip
+    return sorted(pairs, key=lambda pair: (pair["spread"], -pair["share"]))
+
+
+SMALLEST = "ChainLong"
+"""The environment of `scale_mismatch` whose rewards are scaled down most."""
+
+
+def claims_section(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The scoreboard."""
+    counts = Counter(entry["verdict"] for entry in entries)
+    lines = [
+        "## Do the published claims replicate?",
+        "",
+        f"{len(entries)} claims: {counts['replicates']} replicate, {counts['contradicted']} are contradicted, "
+        f"{counts['inconclusive']} are inconclusive, each in one small regime of this suite. A claim about language "
+        "models is not refuted by a chain of cues: the table says what happens where the claimed cause is isolated. "
+        "Rules were fixed before the runs (`benchmarks/claims/catalogue.py`): the 95 % bootstrap interval of the paired "
+        "difference lies on the predicted side of 0 (for `equal`: within 0.03 of it).",
+        "",
+        "![The claims](plots/figures/claims.png)",
+        "",
+    ]
+    for verdict in ("replicates", "contradicted", "inconclusive"):
+        lines += [
+            f"### {verdict.capitalize()}",
+            "",
+            "| claim | source | treatment against control | regime | metric | effect [95 %] | control | seeds | robust |",
+            "| --- | --- | --- | --- | --- | ---: | ---: | ---: | --- |",
+            *(_claim_row(entry) for entry in entries if entry["verdict"] == verdict),
+            "",
+        ]
+    return [
+        *lines,
+        "`robust`: the verdict is the same in most of three variants with 10 seeds (a third of the learning rate, three "
+        "times it, layers of 32 units) and opposite in none; `-` where these runs are missing.",
+        "",
+        "`python -m benchmarks claims`, `python -m benchmarks scoreboard --write`, `python -m plots claims`",
+        "",
+    ]
+
+
+def _claim_row(entry: Mapping[str, Any]) -> str:
+    note = f" *({entry['note']})*" if entry["note"] else ""
+    budget = "" if entry["control_budget"] == entry["treatment_budget"] else " (other budget)"
+    return (
+        f"| {entry['statement']}{note} | {entry['source']} | `{entry['treatment']}` against `{entry['control']}`{budget} "
+        f"| {entry['regime']} | {entry['metric']}, {entry['predicted']} | {entry['effect']:+.3f} [{entry['low']:+.3f}, "
+        f"{entry['high']:+.3f}] | {entry['control_mean']:.3f} | {entry['seeds']} | {entry['robust']} |"
+    )
