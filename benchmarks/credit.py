@@ -100,7 +100,11 @@ def collect_batches(
         warnings.filterwarnings("ignore", message="warmstart:")
         warmstart(model, BASE_SUCCESS, rollouts=rollouts, seed=seed)
     kept: list[Trajectories] = []
-    model.train = kept.append  # type: ignore[method-assign]
+
+    def keep(data: Trajectories) -> None:
+        kept.append(data)
+
+    model.train = keep  # type: ignore[method-assign]
     while len(kept) < n:
         model.learn(1, reset_num_timesteps=not kept, log_interval=None)
     return kept

@@ -117,13 +117,12 @@ def _view(name: str, experiment: str, quick: bool, regime: str | None, root: Pat
     table = _rows(loaded, experiment, quick, root)
     if regime == max(loaded.regimes, key=lambda entry: entry.axis_value).name:
         regime = None  # It is the default, and has the default's file.
+    arguments: tuple[Any, ...] = (loaded, table)
     if name == "curves":
-        parts, arguments = [regime], (loaded, table, regime)
+        arguments = (loaded, table, regime)
     elif regime is not None:
         raise BenchmarkError(f"{name!r} shows all regimes; 'regime' is for 'curves'.")
-    else:
-        parts, arguments = [], (loaded, table)
-    shown = [loaded.name if loaded.name != VIEWED or any(parts) else None, *parts]
+    shown = [] if loaded.name == VIEWED and regime is None else [loaded.name, regime]
     return _Drawing(name, arguments, "_".join([name, *filter(None, shown)]))
 
 

@@ -74,7 +74,8 @@ def describe(entries: Sequence[Mapping[str, Any]]) -> str:
     robust = sum(row["robust"] == "yes" for row in rows if row["verdict"] == "replicates")
     return caption(
         f"Paired difference between treatment and control of {len(rows)} published claims, turned so that the right is "
-        f"what the claim predicts, with 95 % intervals over {seeds} paired seeds; colour and marker are the verdict, filled markers are "
+        f"what the claim predicts, with 95 % intervals over {seeds} paired seeds; "
+        "colour and marker are the verdict, filled markers are "
         "robust to learning rate and network size.",
         f"{len(keys['replicates'])} replicate ({robust} of them robust), {len(keys['contradicted'])} are contradicted "
         f"({enumerate_names(keys['contradicted'])}), {len(keys['inconclusive'])} are inconclusive.",

@@ -23,7 +23,7 @@ from plots.style import GREY, SETTINGS, caption, enumerate_names, label_ends, lo
 COLUMNS = 3
 PANEL = 2.9
 """Width of a panel in inches."""
-NARROWEST = 8.2
+NARROWEST = 9.4
 """Width of a figure with one panel: its texts need it."""
 MEAN = "mean of the environments"
 Curves = dict[str, dict[str, tuple[npt.NDArray[np.float64], list[Interval]]]]
@@ -166,7 +166,8 @@ def _panel(axis: Any, by_scheme: dict[str, tuple[Any, list[Interval]]], look: di
         ends[scheme] = (float(x[-1]), float(middle[-1]))
     last = max(x for x, _ in ends.values())
     axis.set_xlim(0, last * 1.02)
-    label_ends(axis, ends, {scheme: look[scheme]["color"] for scheme in ends}, last * 1.12)
+    inches = axis.get_position().width * axis.figure.get_figwidth()
+    label_ends(axis, ends, {scheme: look[scheme]["color"] for scheme in ends}, last * (1 + 0.35 / inches))
 
 
 def _cell(interval: Interval) -> str:

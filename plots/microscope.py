@@ -71,7 +71,8 @@ def describe(seen: Sequence[Mapping[str, Any]]) -> str:
     return caption(
         f"Gradient estimates of {len(ends)} schemes beside the exact gradient of the score, on chains: cosine of the "
         "mean estimate, signal to noise, and the part of the environment with the smallest rewards. "
-        f"{seen[0]['n']} estimates per point of one warm-started policy (one seed), so there are no intervals over seeds.",
+        f"{seen[0]['n']} estimates per point of one warm-started policy (one seed), so there are no intervals over "
+        "seeds.",
         f"At a spread of {widest:g} the share of the environment with the smallest rewards falls below a tenth of what "
         f"it was with {enumerate_names(starved)}, and keeps nine tenths with {enumerate_names(kept)}; the lowest "
         f"cosine there is {ends[least]['bias_cosine']:.2f} ({least}). With reward noise {noisiest:g} the lowest is "

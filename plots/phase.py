@@ -67,7 +67,8 @@ def describe(experiment: Experiment, table: pa.Table) -> str:
     seeds = len(set(scores["seed"].to_pylist()))
     return caption(
         f"{experiment.question} Mean normalised score over training (0 random, 1 expert) of every scheme in every "
-        f"regime (axis: {experiment.axis}), with half of its 95 % bootstrap interval over {seeds} paired seeds; learning rate tuned per scheme. Claim under test: {experiment.claim}",
+        f"regime (axis: {experiment.axis}), with half of its 95 % bootstrap interval over {seeds} paired "
+        f"seeds; learning rate tuned per scheme. Claim under test: {experiment.claim}",
         "Highest mean by regime, and what is not distinguishable from it (paired t-test, Holm, 5 %): "
         + ("; ".join(findings) + "." if findings else "too few seeds for a comparison."),
         *_commands(experiment),

@@ -83,10 +83,11 @@ def describe(experiment: Experiment, table: pa.Table) -> str:
     ]
     kept = [scheme for scheme in ordered if not changes[scheme].high < 0]
     name = experiment.name.replace("_quick", " --quick")
+    seeds = len(set(scores["seed"].to_pylist()))
     return caption(
-        f"Normalised score (0 random, 1 expert, mean over training) against the spread of reward scales, by environment "
-        f"and of the mean and the worst environment: mean of {len(set(scores['seed'].to_pylist()))} paired seeds, 95 % bootstrap "
-        "intervals over seeds, learning rate tuned per scheme.",
+        f"Normalised score (0 random, 1 expert, mean over training) against the spread of reward scales, by "
+        f"environment and of the mean and the worst environment: mean of {seeds} paired seeds, "
+        "95 % bootstrap intervals over seeds, learning rate tuned per scheme.",
         f"From spread {first.axis_value:g} to {last.axis_value:g} the mean of the environments changes, paired by "
         f"seed: {'; '.join(fallen) or 'nowhere downwards'}. No fall can be told from 0 with {enumerate_names(kept)}.",
         f"python -m benchmarks run {name}",

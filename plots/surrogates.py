@@ -88,8 +88,8 @@ def describe() -> str:
     unbounded = [name for name, (_, down) in pushes.items() if down[-1] > 1.0 + 1e-9]
     return caption(
         f"Minus the slope of the loss in a token's log-probability over the size of its advantage, against the ratio "
-        f"of new to old probability, for {len(shown)} surrogates at the settings of the first recipe that uses each. Formulas "
-        f"only: no seeds and no intervals. Not shown, because a token's push depends on the batch: "
+        f"of new to old probability, for {len(shown)} surrogates at the settings of the first recipe that uses each. "
+        f"Formulas only: no seeds and no intervals. Not shown, because a token's push depends on the batch: "
         f"{enumerate_names(OF_BATCH)}.",
         f"At a ratio of {RATIOS[-1]:g} a token with positive advantage is not pushed at all by {enumerate_names(far)}; "
         f"one with negative advantage is pushed harder than by REINFORCE by {enumerate_names(unbounded)}.",
