@@ -5,6 +5,7 @@ Everything here is a function of a table of rows as `benchmarks.store.gather` re
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.experiment import BenchmarkError, Experiment, Phase, RunConfig, run_id
-from benchmarks.statistics import Interval, bootstrap_interval
+from benchmarks.statistics import Interval, bootstrap_interval, holm, paired_difference, paired_t_pvalue
 
+ALPHA = 0.05
+"""Differences with a smaller p-value are told from 0."""
 _RUN = ("regime", "axis_value", "scheme", "seed", "learning_rate", "run_id")
 
 
@@ -155,6 +158,53 @@ def change(scores: pa.Table, regime: str, against: str, final: bool = False) -> 
         if differences:
             summary[scheme] = {name: _interval(values) for name, values in differences.items()}
     return summary
+
+
+@dataclass(frozen=True)
+class AgainstBest:
+    """A scheme beside the best scheme of a regime.
+
+    Attributes:
+        score: Its mean.
+        difference: Its mean minus that of the best, paired by seed; 0 for the best.
+        p_value: Of the paired t-test against the best, after Holm's correction over the regime's
+            schemes; 1 for the best.
+        seeds: Number of pairs.
+    """
+
+    score: float
+    difference: Interval
+    p_value: float
+    seeds: int
+
+
+def against_best(scores: pa.Table, regime: str, column: str = "mean") -> dict[str, AgainstBest]:
+    """Compare every scheme of a regime with the scheme that has the best mean there.
+
+    Args:
+        scores: What `run_scores` returns.
+        regime: Name of the regime.
+        column: The score to compare.
+
+    Returns:
+        The comparisons by scheme, best first, on the seeds that all schemes of the regime have.
+        Empty if these are fewer than two, or there is only one scheme.
+    """
+    runs: defaultdict[str, dict[int, float]] = defaultdict(dict)
+    for run in scores.filter(pc.field("regime") == regime).to_pylist():
+        if run[column] is not None:
+            runs[run["scheme"]][run["seed"]] = run[column]
+    shared = sorted(set.intersection(*(set(found) for found in runs.values()))) if runs else []
+    if len(shared) < 2 or len(runs) < 2:
+        return {}
+    values = {scheme: np.array([found[seed] for seed in shared]) for scheme, found in runs.items()}
+    best, *others = sorted(values, key=lambda scheme: (-round(float(values[scheme].mean()), 12), scheme))
+    adjusted = holm([paired_t_pvalue(values[scheme], values[best]) for scheme in others])
+    compared = {best: AgainstBest(float(values[best].mean()), Interval(0.0, 0.0, 0.0), 1.0, len(shared))}
+    for scheme, p_value in zip(others, adjusted.tolist(), strict=True):
+        difference = paired_difference(values[scheme], values[best])
+        compared[scheme] = AgainstBest(float(values[scheme].mean()), difference, p_value, len(shared))
+    return compared
 
 
 def _interval(values: Any) -> Interval:

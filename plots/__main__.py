@@ -1,76 +1,135 @@
-"""Draw figures: ``python -m plots NAME [--quick]``, from stored results or, of the suite, from the environments."""
+"""Draw figures: ``python -m plots NAME [--quick]``, from stored results or, of the suite, from the environments.
+
+Beside ``plots/figures/NAME.png`` and ``.svg`` the caption is written to ``NAME.txt``: what is shown, of how many
+seeds, what is seen, and the commands that made it.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import tyro
 
 from benchmarks import experiments, store
-from benchmarks.experiment import BenchmarkError
-from plots.style import save
+from benchmarks.experiment import BenchmarkError, Experiment
+from plots.style import save, write_caption
 
 OWN = ("scale_mismatch",)
 """Experiments with a figure of their own; the others are drawn as phase diagrams."""
-DOCUMENTS = {"claims": ("claims.json", None), "microscope": ("microscope.json", "seen")}
+VIEWS = ("curves", "gradient_share")
+"""Figures that can be drawn of any experiment."""
+VIEWED = "scale_mismatch"
+"""The experiment that they are drawn of by default."""
+MAPS = ("decision",)
+"""Figures of all stored experiments at once."""
+DOCUMENTS = {
+    "claims": ("claims.json", None),
+    "credit_by_turn": ("credit.json", None),
+    "microscope": ("microscope.json", "seen"),
+}
 """Figures of a JSON file of results, with the entry that they show."""
 SUITE = {
-    "families": ("families", "draw_families"),
-    "mismatch": ("families", "draw_mismatch"),
-    "surrogates": ("surrogates", "draw"),
+    "families": ("families", "draw_families", "describe_families"),
+    "mismatch": ("families", "draw_mismatch", "describe_mismatch"),
+    "surrogates": ("surrogates", "draw", "describe"),
 }
-"""Figures that need no results, and what draws them: module and function."""
-NAMES = (*experiments.names(), *DOCUMENTS, *SUITE)
+"""Figures that need no results, and what draws and describes them: module and functions."""
+NAMES = (*experiments.names(), *VIEWS, *MAPS, *DOCUMENTS, *SUITE)
 
 
-def main(name: tyro.conf.Positional[str], quick: bool = False, root: Path = store.RESULTS) -> int:
-    """Draw one figure and print where it is.
+@dataclass(frozen=True)
+class _Drawing:
+    """A figure to draw: what draws and describes it, from what, and the name of its files."""
+
+    module: str
+    arguments: tuple[Any, ...]
+    file: str
+    draw: str = "draw"
+    describe: str = "describe"
+
+
+def main(
+    name: tyro.conf.Positional[str],
+    quick: bool = False,
+    experiment: str = VIEWED,
+    regime: str | None = None,
+    root: Path = store.RESULTS,
+) -> int:
+    """Draw one figure, write its caption beside it, and print both.
 
     Args:
-        name: Name of the figure: that of its experiment, or ``claims``, ``microscope``, ``families``,
-            ``mismatch``, ``surrogates``.
+        name: Name of the figure: that of its experiment, or ``curves``, ``gradient_share``, ``decision``,
+            ``claims``, ``credit_by_turn``, ``microscope``, ``families``, ``mismatch``, ``surrogates``.
         quick: Draw the small version of the experiment.
+        experiment: What ``curves`` and ``gradient_share`` are drawn of.
+        regime: Regime of ``curves``; by default the one with the largest axis value.
         root: Folder of all results.
     """
     if name not in NAMES:
         raise BenchmarkError(f"'name' must be one of {list(NAMES)}. Got {name!r} instead.")
     if name in SUITE:
-        figure, file_name = _draw_suite(name)
+        module, draw, describe = SUITE[name]
+        drawing = _Drawing(module, (), name, draw, describe)
     elif name in DOCUMENTS:
-        figure, file_name = _draw_document(name, root), name
+        drawing = _Drawing(name, (_document(name, root),), name)
+    elif name in MAPS:
+        drawing = _Drawing(name, (_all_stored(importlib.import_module(f"plots.{name}").LEFT_OUT, root),), name)
+    elif name in VIEWS:
+        drawing = _view(name, experiment, quick, regime, root)
     else:
-        figure, file_name = _draw_experiment(name, quick, root)
-    for path in save(figure, file_name):
+        loaded = experiments.load(name, quick)
+        drawing = _Drawing(name if name in OWN else "phase", (loaded, _rows(loaded, name, quick, root)), loaded.name)
+    found = importlib.import_module(f"plots.{drawing.module}")
+    text = getattr(found, drawing.describe)(*drawing.arguments)
+    paths = save(getattr(found, drawing.draw)(*drawing.arguments), drawing.file)
+    for path in (*paths, write_caption(text, drawing.file)):
         print(path)
+    print(f"\n{text}", end="")
     return 0
 
 
-def _draw_suite(name: str) -> tuple[Any, str]:
-    module, function = SUITE[name]
-    return getattr(importlib.import_module(f"plots.{module}"), function)(), name
-
-
-def _draw_document(name: str, root: Path) -> Any:
+def _document(name: str, root: Path) -> Any:
     file, entry = DOCUMENTS[name]
     path = root / file
     if not path.exists():
         raise BenchmarkError(f"There is no {path}; the docstring of plots/{name}.py names the commands that make it.")
     document = json.loads(path.read_text(encoding="utf-8"))
-    return importlib.import_module(f"plots.{name}").draw(document if entry is None else document[entry])
+    return document if entry is None else document[entry]
 
 
-def _draw_experiment(name: str, quick: bool, root: Path) -> tuple[Any, str]:
-    experiment = experiments.load(name, quick)
+def _rows(experiment: Experiment, name: str, quick: bool, root: Path) -> pa.Table:
     table = store.gather(experiment, root)
     if table.num_rows == 0:
         command = f"python -m benchmarks run {name}" + (" --quick" if quick else "")
         raise BenchmarkError(f"There are no results of {experiment.name!r} in {root}; make them with: {command}")
-    module = f"plots.{name}" if name in OWN else "plots.phase"
-    return importlib.import_module(module).draw(experiment, table), experiment.name
+    return table
+
+
+def _view(name: str, experiment: str, quick: bool, regime: str | None, root: Path) -> _Drawing:
+    """One figure of any experiment; its files are called after it, except for the default."""
+    loaded = experiments.load(experiment, quick)
+    table = _rows(loaded, experiment, quick, root)
+    if regime == max(loaded.regimes, key=lambda entry: entry.axis_value).name:
+        regime = None  # It is the default, and has the default's file.
+    arguments: tuple[Any, ...] = (loaded, table)
+    if name == "curves":
+        arguments = (loaded, table, regime)
+    elif regime is not None:
+        raise BenchmarkError(f"{name!r} shows all regimes; 'regime' is for 'curves'.")
+    shown = [] if loaded.name == VIEWED and regime is None else [loaded.name, regime]
+    return _Drawing(name, arguments, "_".join([name, *filter(None, shown)]))
+
+
+def _all_stored(left_out: tuple[str, ...], root: Path) -> list[tuple[Experiment, pa.Table]]:
+    """Experiments that have a gathered file, with its rows."""
+    loaded = [experiments.load(name) for name in experiments.names() if name not in left_out]
+    return [(one, store.gather(one, root)) for one in loaded if store.gathered_file(one.name, root).exists()]
 
 
 if __name__ == "__main__":

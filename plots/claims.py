@@ -11,11 +11,13 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 
-from plots.style import BLUE, GREY, SETTINGS, VERMILION
+from plots.style import BLUE, GREY, SETTINGS, VERMILION, caption, enumerate_names
 
 COLOURS = {"replicates": BLUE, "contradicted": VERMILION, "inconclusive": GREY}
 MARKERS = {"replicates": "o", "contradicted": "s", "inconclusive": "D"}
 ROW = 0.235
+NUMBERS = "python -m benchmarks claims; python -m benchmarks scoreboard --write"
+DRAW = "python -m plots claims"
 
 
 def draw(entries: Sequence[Mapping[str, Any]]) -> Any:
@@ -60,12 +62,26 @@ def draw(entries: Sequence[Mapping[str, Any]]) -> Any:
             figure.text(x, 1 - 0.5 / height, text, fontsize=9.5, weight="bold", color=colour)
             x += 0.0105 * len(text) + 0.015
         figure.text(x, 1 - 0.5 / height, "filled: robust to learning rate and network size", fontsize=8.5, color=GREY)
-        figure.text(
-            0.01, 0.12 / height,
-            "python -m benchmarks claims; python -m benchmarks scoreboard --write; python -m plots claims",
-            color=GREY, fontsize=8, family="monospace",
-        )  # fmt: skip
+        figure.text(0.01, 0.12 / height, f"{NUMBERS}; {DRAW}", color=GREY, fontsize=8, family="monospace")
     return figure
+
+
+def describe(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return the caption of `draw`."""
+    rows = [_row(entry) for entry in entries]
+    seeds = " to ".join(map(str, sorted({pick(entry["seeds"] for entry in entries) for pick in (min, max)})))
+    keys = {verdict: sorted(row["key"] for row in rows if row["verdict"] == verdict) for verdict in COLOURS}
+    robust = sum(row["robust"] == "yes" for row in rows if row["verdict"] == "replicates")
+    return caption(
+        f"Paired difference between treatment and control of {len(rows)} published claims, turned so that the right is "
+        f"what the claim predicts, with 95 % intervals over {seeds} paired seeds; "
+        "colour and marker are the verdict, filled markers are "
+        "robust to learning rate and network size.",
+        f"{len(keys['replicates'])} replicate ({robust} of them robust), {len(keys['contradicted'])} are contradicted "
+        f"({enumerate_names(keys['contradicted'])}), {len(keys['inconclusive'])} are inconclusive.",
+        NUMBERS,
+        DRAW,
+    )
 
 
 def _row(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.aggregate import choose_learning_rates, current, run_scores, summarise
+from benchmarks.aggregate import ALPHA, against_best, choose_learning_rates, current, run_scores, summarise
 from benchmarks.experiment import Experiment
 from benchmarks.statistics import Interval
-from plots.style import GREY, SETTINGS
+from plots.style import GREY, SETTINGS, caption, enumerate_names
 
 CELL_WIDTH, CELL_HEIGHT = 1.15, 0.36
 MAP = "cividis"
@@ -50,9 +50,34 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
             "seeds, learning rate tuned per scheme",
             fontsize=8.5, color=GREY, va="center",
         )  # fmt: skip
-        command = f"python -m benchmarks run {experiment.name}; python -m plots {experiment.name}"
-        figure.text(0.01, 0.12 / height, command, color=GREY, fontsize=8, family="monospace")
+        figure.text(0.01, 0.12 / height, "; ".join(_commands(experiment)), color=GREY, fontsize=8, family="monospace")
     return figure
+
+
+def describe(experiment: Experiment, table: pa.Table) -> str:
+    """Return the caption of `draw`."""
+    scores = run_scores(current(experiment, table))
+    findings = []
+    for regime in sorted(experiment.regimes, key=lambda regime: regime.axis_value):
+        compared = against_best(scores, regime.name)
+        if compared:
+            best, *others = compared
+            close = [scheme for scheme in others if compared[scheme].p_value >= ALPHA]
+            findings.append(f"{regime.name}: {best} {compared[best].score:.2f}, level with it {enumerate_names(close)}")
+    seeds = len(set(scores["seed"].to_pylist()))
+    return caption(
+        f"{experiment.question} Mean normalised score over training (0 random, 1 expert) of every scheme in every "
+        f"regime (axis: {experiment.axis}), with half of its 95 % bootstrap interval over {seeds} paired "
+        f"seeds; learning rate tuned per scheme. Claim under test: {experiment.claim}",
+        "Highest mean by regime, and what is not distinguishable from it (paired t-test, Holm, 5 %): "
+        + ("; ".join(findings) + "." if findings else "too few seeds for a comparison."),
+        *_commands(experiment),
+    )
+
+
+def _commands(experiment: Experiment) -> tuple[str, str]:
+    name = experiment.name.removesuffix("_quick") + " --quick" * experiment.name.endswith("_quick")
+    return f"python -m benchmarks run {name}", f"python -m plots {name}"
 
 
 def _panel(

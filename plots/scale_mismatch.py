@@ -13,10 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agentic_gym.mixture import preset
-from benchmarks.aggregate import current, run_scores
+from benchmarks.aggregate import change, current, run_scores
 from benchmarks.experiment import Experiment
 from benchmarks.statistics import bootstrap_interval
-from plots.style import BLUE, GREEN, GREY, PURPLE, SETTINGS, VERMILION, spread_labels
+from plots.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    PURPLE,
+    SETTINGS,
+    VERMILION,
+    caption,
+    enumerate_names,
+    spread_labels,
+)
 
 # How each recipe treats differences of scale between environments: colour by kind, marker within.
 KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -58,6 +68,31 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
             x=0.01, ha="left", fontsize=11,
         )  # fmt: skip
     return figure
+
+
+def describe(experiment: Experiment, table: pa.Table) -> str:
+    """Return the caption of `draw`."""
+    scores = run_scores(current(experiment, table))
+    first, *_, last = sorted(experiment.regimes, key=lambda regime: regime.axis_value)
+    changes = {scheme: found["mean"] for scheme, found in change(scores, last.name, first.name).items()}
+    ordered = sorted(changes, key=lambda scheme: changes[scheme].estimate)
+    fallen = [
+        f"{scheme} {changes[scheme].estimate:+.2f} ({changes[scheme].low:+.2f} to {changes[scheme].high:+.2f})"
+        for scheme in ordered
+        if changes[scheme].high < 0
+    ]
+    kept = [scheme for scheme in ordered if not changes[scheme].high < 0]
+    name = experiment.name.replace("_quick", " --quick")
+    seeds = len(set(scores["seed"].to_pylist()))
+    return caption(
+        f"Normalised score (0 random, 1 expert, mean over training) against the spread of reward scales, by "
+        f"environment and of the mean and the worst environment: mean of {seeds} paired seeds, "
+        "95 % bootstrap intervals over seeds, learning rate tuned per scheme.",
+        f"From spread {first.axis_value:g} to {last.axis_value:g} the mean of the environments changes, paired by "
+        f"seed: {'; '.join(fallen) or 'nowhere downwards'}. No fall can be told from 0 with {enumerate_names(kept)}.",
+        f"python -m benchmarks run {name}",
+        f"python -m plots {name}",
+    )
 
 
 def max_spread(experiment: Experiment) -> float:

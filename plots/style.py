@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,11 @@ FIGURES = Path(__file__).parent / "figures"
 
 # From the colour-blind safe palettes of Okabe and Ito (purple: Paul Tol).
 BLUE, VERMILION, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#AA4499", "#5F6670"
+
+COLOURS = (BLUE, VERMILION, GREEN, PURPLE, "#B57A00", "#3A9BD9", "#332288", GREY)
+"""For lines without a kind; the last ones of Okabe and Ito and of Tol, dark enough on white."""
+DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
+MARKERS = ("o", "s", "^")
 
 SETTINGS = {
     "font.size": 9,
@@ -58,3 +64,67 @@ def save(figure: Any, name: str) -> list[Path]:
         figure.savefig(paths[1], metadata={"Date": None})
     plt.close(figure)
     return paths
+
+
+def looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return colour, dashes and marker of each line; where colours run out they start again with other dashes."""
+    count = len(COLOURS)
+    return {
+        name: {
+            "color": COLOURS[index % count],
+            "linestyle": DASHES[index // count % len(DASHES)],
+            "marker": MARKERS[index // count % len(MARKERS)],
+        }
+        for index, name in enumerate(names)
+    }
+
+
+def label_ends(
+    axis: Any, ends: Mapping[str, tuple[float, float]], colours: Mapping[str, str], x: float, size: float = 7.5
+) -> None:
+    """Write each name beside the end of its line, moved apart, with a thin line to the end.
+
+    Args:
+        axis: Its limits must be final.
+        ends: The last point of each line.
+        colours: Of the names.
+        x: Where the names begin, in units of the axis.
+        size: Of the font.
+    """
+    low, high = axis.get_ylim()
+    # The room that a line of text takes, in units of the axis.
+    gap = 1.25 * size / 72 / (axis.get_position().height * axis.figure.get_figheight()) * (high - low)
+    gap = min(gap, (high - low) / max(len(ends), 1))
+    heights = spread_labels({name: y for name, (_, y) in ends.items()}, gap, low + gap / 2, high - gap / 2)
+    for name, height in heights.items():
+        line = {"arrowstyle": "-", "color": colours[name], "lw": 0.5, "shrinkA": 1, "shrinkB": 2, "relpos": (0.0, 0.5)}
+        axis.annotate(
+            name, ends[name], xytext=(x, height), fontsize=size, color=colours[name], va="center",
+            annotation_clip=False, arrowprops=line,
+        )  # fmt: skip
+
+
+def caption(shown: str, finding: str, numbers: str, figure: str) -> str:
+    """Compose the text beside a figure.
+
+    Args:
+        shown: What is drawn, of how many seeds or samples.
+        finding: What is seen, from the data.
+        numbers: The command that made the numbers.
+        figure: The command that draws them.
+    """
+    body = "\n\n".join(textwrap.fill(text, 100, break_on_hyphens=False) for text in (shown, finding))
+    return f"{body}\n\nNumbers: {numbers}\nFigure: {figure}\n"
+
+
+def enumerate_names(names: Sequence[str]) -> str:
+    """Join names with commas and a last "and"; "none" where there are none."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "none"
+
+
+def write_caption(text: str, name: str) -> Path:
+    """Write the caption next to the figure and return the file."""
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    path = FIGURES / f"{name}.txt"
+    path.write_text(text, encoding="utf-8")
+    return path

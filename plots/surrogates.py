@@ -16,7 +16,7 @@ from algos.recipes import RECIPES
 from algos.scheme import Scheme
 from algos.surrogates.loss import token_losses
 from algos.surrogates.tokens import Tokens
-from plots.style import BLUE, GREY, SETTINGS, VERMILION
+from plots.style import BLUE, GREY, SETTINGS, VERMILION, caption, enumerate_names
 
 RATIOS = np.exp(np.linspace(np.log(0.25), np.log(4.0), 481))
 OF_BATCH = ("clip_cov", "kl_cov", "gvpo")
@@ -78,6 +78,24 @@ def draw() -> Any:
         figure.text(0.5, 0.32 / height, "ratio of the new to the old probability (log scale)", ha="center", fontsize=9)
         figure.text(0.01, 0.1 / height, "python -m plots surrogates", color=GREY, fontsize=8, family="monospace")
     return figure
+
+
+def describe() -> str:
+    """Return the caption of `draw`."""
+    shown = [name for name in choices("surrogate") if name not in OF_BATCH]
+    pushes = {name: [push(_settings(name)[1], sign) for sign in (1.0, -1.0)] for name in shown}
+    far = [name for name, (up, _) in pushes.items() if abs(up[-1]) < 1e-9]
+    unbounded = [name for name, (_, down) in pushes.items() if down[-1] > 1.0 + 1e-9]
+    return caption(
+        f"Minus the slope of the loss in a token's log-probability over the size of its advantage, against the ratio "
+        f"of new to old probability, for {len(shown)} surrogates at the settings of the first recipe that uses each. "
+        f"Formulas only: no seeds and no intervals. Not shown, because a token's push depends on the batch: "
+        f"{enumerate_names(OF_BATCH)}.",
+        f"At a ratio of {RATIOS[-1]:g} a token with positive advantage is not pushed at all by {enumerate_names(far)}; "
+        f"one with negative advantage is pushed harder than by REINFORCE by {enumerate_names(unbounded)}.",
+        "none; the losses of algos.surrogates are evaluated",
+        "python -m plots surrogates",
+    )
 
 
 def _settings(surrogate: str) -> tuple[str, Scheme]:

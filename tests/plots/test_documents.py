@@ -80,6 +80,8 @@ def test_a_phase_diagram_has_a_cell_per_regime_and_scheme():
     assert len(axis.texts) == len(experiment.regimes) * len(experiment.schemes)
     assert axis.get_yticklabels()[0].get_text().startswith("erpo")
     assert [label.get_text() for label in axis.get_xticklabels()] == [regime.name for regime in experiment.regimes]
+    text = " ".join(phase.describe(experiment, pa.Table.from_pylist(rows)).split())
+    assert all(f"{regime.name}: erpo " in text for regime in experiment.regimes)
 
 
 def test_a_missing_document_says_what_to_do(tmp_path):

@@ -24,6 +24,12 @@ def test_every_family_has_a_panel_and_a_line():
     assert left.get_ylim() == right.get_ylim()
 
 
+def test_captions_count_what_is_drawn():
+    course, sides = (" ".join(text.split()) for text in (families.describe_families(), families.describe_mismatch()))
+    assert "4 test rollouts each" in course and "Of 64 rollouts each" in course
+    assert "Returns and turns of 64 test rollouts" in sides and "1.0 turns in Reason" in sides
+
+
 def test_equal_data_give_equal_files(tmp_path, monkeypatch):
     monkeypatch.setattr(style, "FIGURES", tmp_path)
     files = [[path.read_bytes() for path in style.save(families.draw_mismatch(), "mismatch")] for _ in range(2)]

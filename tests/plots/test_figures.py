@@ -45,6 +45,14 @@ def test_scale_mismatch_shows_every_scheme_in_every_panel(tmp_path, monkeypatch)
     assert [path.read_bytes() for path in paths] == first
 
 
+def test_the_caption_of_scale_mismatch_sorts_schemes_by_their_change():
+    experiment = experiments.load("scale_mismatch", quick=True)
+    text = " ".join(scale_mismatch.describe(experiment, synthetic_rows(experiment)).split())
+    assert all(text.count(scheme) for scheme in experiment.schemes)
+    assert f"{len(experiment.seeds)} paired seeds" in text
+    assert "python -m benchmarks run scale_mismatch --quick" in text
+
+
 def test_every_recipe_of_the_experiment_has_a_colour():
     shown = {scheme for _, schemes in scale_mismatch.KINDS.values() for scheme in schemes}
     assert shown == set(experiments.load("scale_mismatch").schemes)

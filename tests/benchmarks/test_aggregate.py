@@ -1,0 +1,57 @@
+"""Comparing the schemes of a regime with the best of them."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from scipy import stats
+
+from benchmarks.aggregate import against_best
+
+VALUES = {
+    "a": [0.50, 0.60, 0.70, 0.65],
+    "b": [0.40, 0.55, 0.66, 0.50],
+    "c": [0.10, 0.30, 0.20, 0.25],
+}
+
+
+def scores(values, regime="one"):
+    return pa.Table.from_pylist(
+        [
+            {"regime": regime, "scheme": scheme, "seed": seed, "mean": value}
+            for scheme, row in values.items()
+            for seed, value in enumerate(row)
+        ]
+    )
+
+
+def test_p_values_are_paired_and_corrected():
+    found = against_best(scores(VALUES), "one")
+    assert list(found) == ["a", "b", "c"]
+    p = {name: stats.ttest_rel(VALUES[name], VALUES["a"]).pvalue for name in "bc"}
+    # Holm by hand: the smaller is doubled, the larger is at least that.
+    assert found["c"].p_value == pytest.approx(2 * p["c"])
+    assert found["b"].p_value == pytest.approx(max(2 * p["c"], p["b"]))
+    assert p["c"] < p["b"]
+    assert found["a"].p_value == 1.0 and found["a"].difference.estimate == 0.0
+    assert found["b"].difference.estimate == pytest.approx(np.mean(VALUES["b"]) - np.mean(VALUES["a"]))
+    assert found["b"].difference.low < found["b"].difference.estimate < found["b"].difference.high < 0
+    assert found["a"].score == pytest.approx(np.mean(VALUES["a"])) and found["a"].seeds == 4
+
+
+def test_only_shared_seeds_count():
+    found = against_best(scores({**VALUES, "d": [0.9, 0.9]}), "one")
+    assert next(iter(found)) == "d" and {entry.seeds for entry in found.values()} == {2}
+    assert found["a"].score == pytest.approx(0.55)
+
+
+def test_equal_schemes_cannot_be_told_apart_and_names_break_the_tie():
+    found = against_best(scores({"b": VALUES["a"], "a": VALUES["a"]}), "one")
+    assert list(found) == ["a", "b"] and found["b"].p_value == 1.0
+
+
+@pytest.mark.parametrize("values", [{}, {"a": [0.1, 0.2]}, {"a": [0.1, 0.2], "b": [0.3]}])
+def test_too_little_to_compare_is_empty(values):
+    table = scores({**values, "other": [0.1, 0.2]}).filter(pc.field("scheme") != "other")
+    assert against_best(table, "one") == {}
+    assert against_best(table, "two") == {}

@@ -1,0 +1,109 @@
+"""Every figure has a caption, written next to it."""
+
+import importlib
+import json
+
+import pytest
+
+import plots.__main__ as command
+from benchmarks.experiment import BenchmarkError
+from plots import claims, credit_by_turn, microscope, style, surrogates
+
+
+def flat(text):
+    return " ".join(text.split())
+
+
+@pytest.fixture
+def document():
+    """Credit of three turns: the plain sum grows, the root's is level."""
+    turns = [
+        {"name": name, "x": [1, 2, 3], "mean": [1.0, 1.1, 1.2], "low": [0.9, 1.0, 1.1], "high": [1.1, 1.2, 1.3]}
+        for name in credit_by_turn.LABELS
+    ]
+    gains = [
+        {"name": name, "x": [1, 2, 3], "mean": means, "low": [m - 0.1 for m in means], "high": [m + 0.1 for m in means]}
+        for name, means in (("none", [1.0, 1.0, 1.0]), ("sum", [1.0, 1.5, 2.0]), ("root", [1.0, 0.7, 0.72]))
+    ]
+    return {
+        "command": "python -m benchmarks.credit --n 4 --seed 0", "environment": "agentic_gym/SearchHard-v0", "n": 4,
+        "rollouts": 64, "group_size": 8, "seed": 0, "success": 0.3, "turns_per_rollout": 7.0, "by_turn": turns,
+        "by_gains": gains,
+    }  # fmt: skip
+
+
+def test_captions_wrap_the_text_and_keep_the_commands_whole():
+    run = "python -m benchmarks run " + "x" * 120
+    text = style.caption("word " * 60, "What is seen.", run, "python -m plots NAME")
+    lines = text.splitlines()
+    assert f"Numbers: {run}" in lines and "Figure: python -m plots NAME" in lines
+    assert max(len(line) for line in lines if not line.startswith("Numbers")) <= 100
+
+
+def test_every_figure_is_described():
+    modules = {*command.OWN, *command.VIEWS, *command.MAPS, *command.DOCUMENTS, "phase"}
+    described = [(name, "draw", "describe") for name in modules] + list(command.SUITE.values())
+    for name, *functions in described:
+        assert all(callable(getattr(importlib.import_module(f"plots.{name}"), function)) for function in functions)
+
+
+@pytest.mark.parametrize(("names", "joined"), [([], "none"), (["a"], "a"), (["a", "b", "c"], "a, b and c")])
+def test_names_are_joined(names, joined):
+    assert style.enumerate_names(names) == joined
+
+
+def test_credit_by_turn_shows_every_scheme_and_says_what_grows(document):
+    figure = credit_by_turn.draw(document)
+    left, right = figure.axes
+    assert {text.get_text() for text in left.texts} == set(credit_by_turn.LABELS.values())
+    assert len(right.texts) == len(credit_by_turn.ACCUMULATIONS) + 1
+    text = flat(credit_by_turn.describe(document))
+    assert "A plain sum grows: from 1.50 with 2 gains to 2.00" in text
+    assert "Divided by the root of the number it stays level" in text
+    assert "--json results/credit.json" in text
+
+
+def test_a_figure_of_a_document_is_written_with_its_caption(tmp_path, monkeypatch, capsys, document):
+    monkeypatch.setattr(style, "FIGURES", tmp_path)
+    (tmp_path / "credit.json").write_text(json.dumps(document))
+    command.main("credit_by_turn", root=tmp_path)
+    assert {path.suffix for path in tmp_path.glob("credit_by_turn.*")} == {".png", ".svg", ".txt"}
+    text = (tmp_path / "credit_by_turn.txt").read_text(encoding="utf-8")
+    assert text == credit_by_turn.describe(document) and capsys.readouterr().out.endswith(text)
+
+
+def test_the_claims_caption_counts_verdicts():
+    def entry(key, verdict):
+        return {
+            "key": key, "verdict": verdict, "effect": 0.1, "low": 0.0, "high": 0.2, "robust": "yes",
+            "predicted": "greater", "metric": "score", "regime": "chain", "seeds": 20, "control_mean": 4.0,
+        }  # fmt: skip
+
+    text = flat(claims.describe([entry("a", "replicates"), entry("b", "contradicted"), entry("c", "replicates")]))
+    assert "2 replicate (2 of them robust), 1 are contradicted (b), 0 are inconclusive" in text
+    assert "over 20 paired seeds" in text
+
+
+def test_the_microscope_caption_names_who_starves():
+    def entry(scheme, share, **changed):
+        return {
+            "scheme": scheme, "n": 5, "cosine": 0.5, "bias_cosine": 0.9, "signal_to_noise": 1.0,
+            "shares": [1 - share, share], "exact_shares": [0.5, 0.5], "setting": {**microscope.DEFAULT, **changed},
+        }  # fmt: skip
+
+    seen = [entry("rloo", 0.4), entry("rloo", 0.01, spread=100.0), entry("grpo", 0.4), entry("grpo", 0.4, spread=100.0)]
+    text = flat(microscope.describe(seen))
+    assert "below a tenth of what it was with rloo, and keeps nine tenths with grpo" in text
+
+
+def test_the_surrogates_caption_follows_from_the_pushes():
+    far, unbounded = flat(surrogates.describe()).split("not pushed at all by ")[1].split("; one with negative")
+    assert "ppo_clip" in far and "reinforce" not in far
+    assert "ppo_clip" in unbounded and "reinforce" not in unbounded.split("REINFORCE by ")[1]
+
+
+def test_a_view_is_called_after_what_it_shows(tmp_path):
+    with pytest.raises(BenchmarkError, match="There are no results of 'levels'"):
+        command.main("curves", experiment="levels", root=tmp_path)
+    with pytest.raises(BenchmarkError, match="must be one of"):
+        command.main("curves", experiment="nothing", root=tmp_path)
