@@ -3,11 +3,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= -1
+ROOT ?= results
+EXPERIMENTS := scale_mismatch levels depth clipping aggregation multi_reward small_groups saturation budget noise \
+	frequency curvature everything
 export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 
-.PHONY: demo test reproduce figure speed suite docs parity lint types format clean
+.PHONY: demo test reproduce reproduce-all reproduce-quick figure speed suite docs parity lint types format clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'agentic-gym needs Python 3.11 or newer; use PYTHON=...')"
@@ -23,9 +26,28 @@ demo: .venv/installed
 test: .venv/installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
+# What is stored in ROOT counts as finished; `make reproduce ROOT=fresh/results` makes everything anew.
 reproduce: .venv/installed
-	$(BIN)/python -m benchmarks run scale_mismatch --jobs $(JOBS)
-	$(BIN)/python -m plots scale_mismatch
+	$(BIN)/python -m benchmarks run scale_mismatch --jobs $(JOBS) --root $(ROOT)
+	test -f $(ROOT)/microscope.json || $(BIN)/python -m benchmarks.microscope --json $(ROOT)/microscope.json
+	test -f $(ROOT)/credit.json || $(BIN)/python -m benchmarks.credit --json $(ROOT)/credit.json
+	for name in scale_mismatch curves gradient_share microscope credit_by_turn decision surrogates; do \
+		$(BIN)/python -m plots $$name --root $(ROOT) || exit 1; done
+	$(BIN)/python -m benchmarks report --root $(ROOT)
+
+# Every experiment and every claim: hours.
+reproduce-all: .venv/installed
+	for name in $(EXPERIMENTS); do $(BIN)/python -m benchmarks run $$name --jobs $(JOBS) --root $(ROOT) || exit 1; done
+	$(BIN)/python -m benchmarks claims --jobs $(JOBS) --root $(ROOT)
+	$(BIN)/python -m benchmarks scoreboard --write --root $(ROOT)
+	for name in $(EXPERIMENTS) claims; do $(BIN)/python -m plots $$name --root $(ROOT) || exit 1; done
+	$(MAKE) reproduce
+
+# Two seeds and few schemes of every experiment: minutes.
+reproduce-quick: .venv/installed
+	for name in $(EXPERIMENTS); do \
+		$(BIN)/python -m benchmarks run $$name --quick --jobs $(JOBS) --root $(ROOT) && \
+		$(BIN)/python -m plots $$name --quick --root $(ROOT) || exit 1; done
 
 figure: .venv/installed
 	$(BIN)/python -m plots $(NAME)

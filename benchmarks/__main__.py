@@ -182,10 +182,10 @@ def scoreboard(
     Args:
         only: Keys of claims; all by default.
         as_json: Print JSON.
-        write: Write `claims.json` into the folder of results and `RESULTS.md` beside it.
+        write: Write `claims.json` into the folder of results.
         root: Folder of all results.
     """
-    from benchmarks.claims.scoreboard import document, markdown
+    from benchmarks.claims.scoreboard import document
     from benchmarks.claims.scoreboard import scoreboard as judge
 
     runs = _claim_runs(only)
@@ -193,7 +193,6 @@ def scoreboard(
     text = json.dumps(document(entries), indent=1, allow_nan=False) + "\n"
     if write:
         store.write_text(root / "claims.json", text)
-        store.write_text(root.parent / "RESULTS.md", markdown(entries, "python -m benchmarks scoreboard --write"))
     if as_json:
         print(text, end="")
         return 0
@@ -201,6 +200,19 @@ def scoreboard(
     for entry in entries:
         table.add_row(entry.claim.key, _cell(entry.effect), str(entry.seeds), entry.verdict, entry.robust)
     _show(table)
+    return 0
+
+
+def report(root: Path = store.RESULTS) -> int:
+    """Write RESULTS.md and its twin in the documentation from what is stored.
+
+    Args:
+        root: Folder of all results.
+    """
+    from benchmarks.report import write
+
+    for path in write(root):
+        print(path)
     return 0
 
 
@@ -240,6 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "list": list_experiments,
         "claims": claims,
         "scoreboard": scoreboard,
+        "report": report,
     }
     try:
         status_code: int = tyro.extras.subcommand_cli_from_dict(

@@ -161,14 +161,14 @@ def change(scores: pa.Table, regime: str, against: str, final: bool = False) -> 
 
 
 @dataclass(frozen=True)
-class AgainstBest:
-    """A scheme beside the best scheme of a regime.
+class Comparison:
+    """A scheme beside a reference.
 
     Attributes:
         score: Its mean.
-        difference: Its mean minus that of the best, paired by seed; 0 for the best.
-        p_value: Of the paired t-test against the best, after Holm's correction over the regime's
-            schemes; 1 for the best.
+        difference: Its mean minus that of the reference, paired by seed; 0 for the reference.
+        p_value: Of the paired t-test against the reference, after Holm's correction over the
+            regime's schemes; 1 for the reference.
         seeds: Number of pairs.
     """
 
@@ -178,33 +178,39 @@ class AgainstBest:
     seeds: int
 
 
-def against_best(scores: pa.Table, regime: str, column: str = "mean") -> dict[str, AgainstBest]:
-    """Compare every scheme of a regime with the scheme that has the best mean there.
+def against(scores: pa.Table, regime: str, reference: str | None = None, column: str = "mean") -> dict[str, Comparison]:
+    """Compare every scheme of a regime with a reference.
 
     Args:
         scores: What `run_scores` returns.
         regime: Name of the regime.
+        reference: Name of a scheme; None is the one with the best mean there.
         column: The score to compare.
 
     Returns:
         The comparisons by scheme, best first, on the seeds that all schemes of the regime have.
-        Empty if these are fewer than two, or there is only one scheme.
+        Empty if these are fewer than two, there is only one scheme, or the reference is not there.
     """
     runs: defaultdict[str, dict[int, float]] = defaultdict(dict)
     for run in scores.filter(pc.field("regime") == regime).to_pylist():
         if run[column] is not None:
             runs[run["scheme"]][run["seed"]] = run[column]
     shared = sorted(set.intersection(*(set(found) for found in runs.values()))) if runs else []
-    if len(shared) < 2 or len(runs) < 2:
+    if len(shared) < 2 or len(runs) < 2 or (reference is not None and reference not in runs):
         return {}
     values = {scheme: np.array([found[seed] for seed in shared]) for scheme, found in runs.items()}
-    best, *others = sorted(values, key=lambda scheme: (-round(float(values[scheme].mean()), 12), scheme))
-    adjusted = holm([paired_t_pvalue(values[scheme], values[best]) for scheme in others])
-    compared = {best: AgainstBest(float(values[best].mean()), Interval(0.0, 0.0, 0.0), 1.0, len(shared))}
-    for scheme, p_value in zip(others, adjusted.tolist(), strict=True):
-        difference = paired_difference(values[scheme], values[best])
-        compared[scheme] = AgainstBest(float(values[scheme].mean()), difference, p_value, len(shared))
-    return compared
+    order = sorted(values, key=lambda scheme: (-round(float(values[scheme].mean()), 12), scheme))
+    base = order[0] if reference is None else reference
+    others = [scheme for scheme in order if scheme != base]
+    adjusted = dict(zip(others, holm([paired_t_pvalue(values[s], values[base]) for s in others]).tolist(), strict=True))
+    return {
+        scheme: Comparison(
+            float(values[scheme].mean()),
+            Interval(0.0, 0.0, 0.0) if scheme == base else paired_difference(values[scheme], values[base]),
+            adjusted.get(scheme, 1.0), len(shared),
+        )
+        for scheme in order
+    }  # fmt: skip
 
 
 def _interval(values: Any) -> Interval:

@@ -24,6 +24,7 @@ from benchmarks.aggregate import (
     ALPHA,
     Comparison,
     against,
+    change,
     choose_learning_rates,
     current,
     run_scores,
@@ -70,7 +71,7 @@ def write(root: Path = store.RESULTS) -> list[Path]:
     text = markdown(found, documents["claims"], documents["microscope"])
     paths = [root.parent / "RESULTS.md", root.parent / "docs" / "results.md"]
     store.write_text(paths[0], text)
-    store.write_text(paths[1], text.replace("](plots/figures/", "](figures/"))
+    store.write_text(paths[1], text.replace("](plots/figures/", "](../plots/figures/"))
     return paths
 
 
@@ -102,8 +103,8 @@ table makes the results themselves anew.
 
 ## Choose a scheme
 
-The reference is `{REFERENCE}`: what most trainers do by default. A scheme is listed only if its paired difference to the
-reference is told from 0 after Holm's correction over the schemes of the regime (paired t-test, 5 %), largest
+The reference is `{REFERENCE}`: what most trainers do by default. A scheme is listed only if its paired difference to
+the reference is told from 0 after Holm's correction over the schemes of the regime (paired t-test, 5 %), largest
 difference first. Where nothing is listed the choice made no difference that these runs can show.
 """
 
@@ -145,7 +146,7 @@ def decision_table(found: Stored) -> list[str]:
                 f"| {question} | {experiment.name}, {regime.name} | {better} | {worse} | "
                 f"{compared[REFERENCE].score:.2f} |"
             )
-    return [*lines, "", f"![Which scheme when](plots/figures/decision.png)", "", "`python -m plots decision`", ""]
+    return [*lines, "", "![Which scheme when](plots/figures/decision.png)", "", "`python -m plots decision`", ""]
 
 
 def _listed(compared: Mapping[str, Comparison], wanted: Any, largest_first: bool, most: int = 6) -> str:
@@ -165,10 +166,12 @@ def evidence(experiment: Experiment, table: pa.Table) -> list[str]:
     rates = choose_learning_rates(experiment, table)
     schemes = sorted(
         {scheme for summary in tables.values() for scheme in summary},
-        key=lambda scheme: -float(np.mean([tables[n][scheme]["mean"].estimate for n in regimes if scheme in tables[n]])),
+        key=lambda scheme: (
+            -float(np.mean([tables[n][scheme]["mean"].estimate for n in regimes if scheme in tables[n]]))
+        ),
     )
     if experiment.name in LARGE:
-        differ = {s for found in compared.values() for s, entry in found.items() if entry.p_value < ALPHA}
+        differ = {s for entries in compared.values() for s, entry in entries.items() if entry.p_value < ALPHA}
         schemes = [scheme for scheme in schemes if scheme in differ or scheme == REFERENCE]
     seeds = len(set(scores["seed"].to_pylist()))
     rows = [
@@ -219,7 +222,7 @@ def microscope_section(found: Stored, seen: Sequence[Mapping[str, Any]]) -> list
     lines = ["## Does the microscope predict the learning curves?", ""]
     if len(pairs) < 4:
         return []
-    share, change = (np.array([pair[key] for pair in pairs]) for key in ("share", "change"))
+    share, changes = (np.array([pair[key] for pair in pairs]) for key in ("share", "change"))
     lines += [
         "The microscope sees, on chains with an exact gradient, which part of a scheme's gradient the environment with "
         "the smallest rewards gets. Beside it: how much slower `scale_mismatch` learns its environment with the "
@@ -228,11 +231,12 @@ def microscope_section(found: Stored, seen: Sequence[Mapping[str, Any]]) -> list
         "| scheme | spread | share of the gradient | change of the score [95 %] |",
         "| --- | ---: | ---: | ---: |",
         *(
-            f"| `{p['scheme']}` | {p['spread']:g} | {p['share']:.3f} | {p['change']:+.3f} [{p['low']:+.3f}, {p['high']:+.3f}] |"
-            for p in pairs
+            f"| `{pair['scheme']}` | {pair['spread']:g} | {pair['share']:.3f} | {pair['change']:+.3f} "
+            f"[{pair['low']:+.3f}, {pair['high']:+.3f}] |"
+            for pair in pairs
         ),
         "",
-        f"Spearman's rank correlation over these {len(pairs)} pairs: {spearman(share, change):.2f}.",
+        f"Spearman's rank correlation over these {len(pairs)} pairs: {spearman(share, changes):.2f}.",
         "",
         "`python -m benchmarks.microscope --json results/microscope.json`, `python -m benchmarks run scale_mismatch`",
         "",
@@ -242,8 +246,6 @@ def microscope_section(found: Stored, seen: Sequence[Mapping[str, Any]]) -> list
 
 def microscope_pairs(found: Stored, seen: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Pair what the microscope saw with what `scale_mismatch` learned, by scheme and spread above 1."""
-    from benchmarks.aggregate import change
-
     tables = {experiment.name: (experiment, table) for experiment, table in found}
     if "scale_mismatch" not in tables:
         return []
@@ -280,8 +282,8 @@ def claims_section(entries: Sequence[Mapping[str, Any]]) -> list[str]:
         f"{len(entries)} claims: {counts['replicates']} replicate, {counts['contradicted']} are contradicted, "
         f"{counts['inconclusive']} are inconclusive, each in one small regime of this suite. A claim about language "
         "models is not refuted by a chain of cues: the table says what happens where the claimed cause is isolated. "
-        "Rules were fixed before the runs (`benchmarks/claims/catalogue.py`): the 95 % bootstrap interval of the paired "
-        "difference lies on the predicted side of 0 (for `equal`: within 0.03 of it).",
+        "Rules were fixed before the runs (`benchmarks/claims/catalogue.py`): the 95 % bootstrap interval of the "
+        "paired difference lies on the predicted side of 0 (for `equal`: within 0.03 of it).",
         "",
         "![The claims](plots/figures/claims.png)",
         "",
@@ -290,15 +292,16 @@ def claims_section(entries: Sequence[Mapping[str, Any]]) -> list[str]:
         lines += [
             f"### {verdict.capitalize()}",
             "",
-            "| claim | source | treatment against control | regime | metric | effect [95 %] | control | seeds | robust |",
+            "| claim | source | treatment against control | regime | metric | effect [95 %] | control | seeds | "
+            "robust |",
             "| --- | --- | --- | --- | --- | ---: | ---: | ---: | --- |",
             *(_claim_row(entry) for entry in entries if entry["verdict"] == verdict),
             "",
         ]
     return [
         *lines,
-        "`robust`: the verdict is the same in most of three variants with 10 seeds (a third of the learning rate, three "
-        "times it, layers of 32 units) and opposite in none; `-` where these runs are missing.",
+        "`robust`: the verdict is the same in most of three variants with 10 seeds (a third of the learning rate, "
+        "three times it, layers of 32 units) and opposite in none; `-` where these runs are missing.",
         "",
         "`python -m benchmarks claims`, `python -m benchmarks scoreboard --write`, `python -m plots claims`",
         "",
@@ -308,8 +311,10 @@ def claims_section(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 def _claim_row(entry: Mapping[str, Any]) -> str:
     note = f" *({entry['note']})*" if entry["note"] else ""
     budget = "" if entry["control_budget"] == entry["treatment_budget"] else " (other budget)"
-    return (
-        f"| {entry['statement']}{note} | {entry['source']} | `{entry['treatment']}` against `{entry['control']}`{budget} "
-        f"| {entry['regime']} | {entry['metric']}, {entry['predicted']} | {entry['effect']:+.3f} [{entry['low']:+.3f}, "
-        f"{entry['high']:+.3f}] | {entry['control_mean']:.3f} | {entry['seeds']} | {entry['robust']} |"
-    )
+    arms = f"`{entry['treatment']}` against `{entry['control']}`{budget}"
+    effect = f"{entry['effect']:+.3f} [{entry['low']:+.3f}, {entry['high']:+.3f}]"
+    cells = (
+        entry["statement"] + note, entry["source"], arms, entry["regime"], f"{entry['metric']}, {entry['predicted']}",
+        effect, f"{entry['control_mean']:.3f}", str(entry["seeds"]), entry["robust"],
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.aggregate import ALPHA, against_best, current, run_scores
+from benchmarks.aggregate import ALPHA, against, current, run_scores
 from benchmarks.experiment import BenchmarkError, Experiment, Regime
 from benchmarks.statistics import Interval, bootstrap_interval
 from plots.style import GREY, SETTINGS, caption, enumerate_names, label_ends, looks
@@ -88,7 +88,7 @@ def describe(experiment: Experiment, table: pa.Table, regime: str | None = None)
     best, *_, worst = sorted(ends, key=lambda scheme: (-round(ends[scheme].estimate, 12), scheme))
     turns = max(float(x[-1]) for x, _ in by_scheme.values())
     start = round(float(np.mean([points[0].estimate for _, points in by_scheme.values()])), 2) + 0.0
-    compared = against_best(run_scores(current(experiment, table)), chosen.name, "final_mean")
+    compared = against(run_scores(current(experiment, table)), chosen.name, "final_mean")
     level = [scheme for scheme, found in compared.items() if scheme != best and found.p_value >= ALPHA]
     verdict = (
         f" Not distinguishable from {best} at this point (paired t-test, Holm, 5 %): {enumerate_names(level)}."

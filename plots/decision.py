@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.aggregate import ALPHA, AgainstBest, against_best, current, run_scores
+from benchmarks.aggregate import ALPHA, Comparison, against, current, run_scores
 from benchmarks.experiment import BenchmarkError, Experiment
 from plots.style import GREY, SETTINGS, caption, enumerate_names
 
@@ -36,12 +36,12 @@ class Column:
     Attributes:
         experiment: Its experiment's name.
         regime: Its name.
-        schemes: What `against_best` says of it.
+        schemes: What `against` says of it.
     """
 
     experiment: str
     regime: str
-    schemes: dict[str, AgainstBest]
+    schemes: dict[str, Comparison]
 
     @property
     def leaders(self) -> list[str]:
@@ -58,7 +58,7 @@ def columns(stored: Stored) -> list[Column]:
         except BenchmarkError:
             continue  # Its tuning is not finished.
         for regime in sorted(experiment.regimes, key=lambda regime: regime.axis_value):
-            compared = against_best(scores, regime.name)
+            compared = against(scores, regime.name)
             if compared:
                 found.append(Column(experiment.name, regime.name, compared))
     if not found:
@@ -170,7 +170,7 @@ def _band(axis: Any, band: Sequence[Column], schemes: list[str], height: float) 
         _head(axis, group, own, height)
 
 
-def _cell(axis: Any, x: float, row: int, entry: AgainstBest) -> None:
+def _cell(axis: Any, x: float, row: int, entry: Comparison) -> None:
     value = entry.difference.estimate
     share = 1 - min(max(value / WORST, 0.0), 1.0)
     axis.add_patch(plt.Rectangle((x - 0.49, row - 0.48), 0.98, 0.96, color=plt.get_cmap(MAP)(share), linewidth=0))

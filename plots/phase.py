@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.aggregate import ALPHA, against_best, choose_learning_rates, current, run_scores, summarise
+from benchmarks.aggregate import ALPHA, against, choose_learning_rates, current, run_scores, summarise
 from benchmarks.experiment import Experiment
 from benchmarks.statistics import Interval
 from plots.style import GREY, SETTINGS, caption, enumerate_names
@@ -59,7 +59,7 @@ def describe(experiment: Experiment, table: pa.Table) -> str:
     scores = run_scores(current(experiment, table))
     findings = []
     for regime in sorted(experiment.regimes, key=lambda regime: regime.axis_value):
-        compared = against_best(scores, regime.name)
+        compared = against(scores, regime.name)
         if compared:
             best, *others = compared
             close = [scheme for scheme in others if compared[scheme].p_value >= ALPHA]

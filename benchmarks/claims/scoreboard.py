@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.claims.claim import Arm, Claim, Verdict, effect, metric_of, verdict
 from benchmarks.claims.suite import SEEDS, SENSITIVITY_SEEDS, VARIANTS, ClaimRuns
-from benchmarks.experiment import BenchmarkError, RunConfig, run_id
+from benchmarks.experiment import RunConfig, run_id
 from benchmarks.statistics import Interval
-
-SIGN = {"replicates": "yes", "contradicted": "no", "inconclusive": "open"}
 
 
 @dataclass(frozen=True)
@@ -119,43 +117,3 @@ def document(entries: Iterable[Entry]) -> list[dict[str, Any]]:
         }
         for entry in entries
     ]  # fmt: skip
-
-
-def markdown(entries: list[Entry], command: str) -> str:
-    """Return the scoreboard as a page."""
-    if not entries:
-        raise BenchmarkError("claims: no claim has its reported runs yet.")
-    counts = Counter(entry.verdict for entry in entries)
-    lines = [
-        "# Do the published claims replicate?",
-        "",
-        f"{len(entries)} claims: {counts['replicates']} replicate, {counts['contradicted']} are contradicted, "
-        f"{counts['inconclusive']} are inconclusive, each in one small regime of this suite. "
-        "A claim about language models is not refuted by a chain of cues: the table says what happens where the "
-        "claimed cause is isolated. Rules were fixed before the runs (`benchmarks/claims/catalogue.py`): "
-        "the 95 % bootstrap interval of the paired difference lies on the predicted side of 0.",
-        "",
-        f"Made by `{command}`.",
-        "",
-        "| claim | source | treatment against control | regime | metric | effect [95 %] | control | seeds | verdict | "
-        "robust |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for entry in entries:
-        claim = entry.claim
-        note = f" *({claim.note})*" if claim.note else ""
-        budget = "" if claim.control.budget == claim.treatment.budget else " (other budget)"
-        lines.append(
-            f"| {claim.statement}{note} | {claim.source} | `{claim.treatment.scheme}` against "
-            f"`{claim.control.scheme}`{budget} | {claim.treatment.regime.name} | {claim.metric}, {claim.direction} | "
-            f"{entry.effect.estimate:+.3f} [{entry.effect.low:+.3f}, {entry.effect.high:+.3f}] | "
-            f"{entry.control_mean:.3f} | {entry.seeds} | **{entry.verdict}** | {entry.robust} |"
-        )
-    lines += [
-        "",
-        "`robust`: the verdict is the same in most of three variants with 10 seeds (a third of the learning rate, "
-        "three times it, layers of 32 units) and opposite in none; `-` where these runs are missing. "
-        "Several of 54 verdicts are expected to be wrong by chance: intervals are not corrected for their number.",
-        "",
-    ]
-    return "\n".join(lines)

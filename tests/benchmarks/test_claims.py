@@ -9,7 +9,7 @@ from algos import make_scheme
 from benchmarks.claims import CLAIMS, Arm, Claim, ClaimRuns
 from benchmarks.claims.claim import effect, metric_of, verdict
 from benchmarks.claims.regimes import CHAIN, CHAIN_OFFSET, SHORT, short
-from benchmarks.claims.scoreboard import document, markdown, scoreboard
+from benchmarks.claims.scoreboard import document, scoreboard
 from benchmarks.claims.suite import LEARNING_RATES, SEEDS, SENSITIVITY_SEEDS, TUNING_SEEDS, VARIANTS
 from benchmarks.experiment import BenchmarkError, run_id
 from benchmarks.statistics import Interval
@@ -132,8 +132,6 @@ def test_the_scoreboard_from_rows():
     rates = runs.choose_rates(rows)
     assert set(rates.values()) == {3e-3}
     assert scoreboard(runs, rows) == []
-    with pytest.raises(BenchmarkError, match="no claim has its reported runs"):
-        markdown([], "command")
     rows += made_up(runs, "report", rates, 0.1)
     entries = scoreboard(runs, rows)
     assert [entry.verdict for entry in entries] == ["replicates"] * 2
@@ -145,8 +143,6 @@ def test_the_scoreboard_from_rows():
     assert [entry.robust for entry in opposite] == ["no", "no"]
     data = document(same)
     assert data[0]["verdict"] == "replicates" and data[0]["sensitivity"] == dict.fromkeys(VARIANTS, "replicates")
-    page = markdown(same, "python -m somewhere")
-    assert "2 claims: 2 replicate" in page and "`python -m somewhere`" in page and "| **replicates** | yes |" in page
 
 
 def test_budgets_that_came_later_keep_the_identity_of_older_runs():
