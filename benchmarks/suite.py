@@ -108,6 +108,7 @@ class Options:
         ids: which ids, for example Search-v0; by default all.
         quick: measure next to nothing, to see that everything works.
         again: measure also what is stored already.
+        engine_only: of what is stored, measure the engine's speed and memory again, and nothing else.
         sb3_seconds: CPU seconds for each of SB3's algorithms on each family; 0 leaves them out.
         seed: seed of policies and samples.
         show: only show what is stored.
@@ -118,6 +119,7 @@ class Options:
     ids: tuple[str, ...] = ()
     quick: bool = False
     again: bool = False
+    engine_only: bool = False
     sb3_seconds: float | None = None
     seed: int = 0
     show: bool = False
@@ -384,10 +386,7 @@ def noted_warnings() -> Iterator[list[str]]:
 
 def measure_id(env_id: str, budget: Budget, seed: int) -> dict[str, Any]:
     """Measure everything about one id."""
-    entry: dict[str, Any] = {
-        "turns_per_second": {str(n): engine_rate(env_id, n, budget) for n in budget.row_counts},
-        "bytes_per_row": engine_memory(env_id, budget.memory_rows),
-    }
+    entry = measure_engine(env_id, budget)
     with noted_warnings() as texts:
         start = time.process_time()
         model, reached = start_model(env_id, budget, seed)
@@ -403,6 +402,26 @@ def measure_id(env_id: str, budget: Budget, seed: int) -> dict[str, Any]:
                 curve = learning_curve(Sb3Learner(name, env_id, seed), examiner, times, SOLVED)
                 entry["learning"][name] = {**summarise(curve, budget.early_seconds), "curve": curve}
     return {**entry, "warnings": texts}
+
+
+def measure_engine(env_id: str, budget: Budget) -> dict[str, Any]:
+    """Measure speed and memory of the engine alone."""
+    return {
+        "turns_per_second": {str(n): engine_rate(env_id, n, budget) for n in budget.row_counts},
+        "bytes_per_row": engine_memory(env_id, budget.memory_rows),
+    }
+
+
+def measure_engines(options: Options, budget: Budget, path: Path, console: Console) -> None:
+    """Measure the engine of every chosen id that is stored again, and say so in its entry."""
+    results = load(path)
+    for env_id in chosen_ids(options.ids):
+        if env_id in results["ids"]:
+            start = time.perf_counter()
+            measured = measure_engine(env_id, budget)
+            results["ids"][env_id] |= {**measured, "engine_measured": origin(time.perf_counter() - start)}
+            save(results, path)
+            console.print(f"{env_id}: engine measured", highlight=False)
 
 
 def measure_all(options: Options, budget: Budget, path: Path, console: Console) -> list[str]:
@@ -486,7 +505,10 @@ def main(options: Options) -> int:
     failed = []
     if not options.show:
         with limit_threads(1):
-            failed = measure_all(options, budget, path, console)
+            if options.engine_only:
+                measure_engines(options, budget, path, console)
+            else:
+                failed = measure_all(options, budget, path, console)
     show(load(path), console)
     target = PAGE if options.page is None and path == RESULTS / "suite.json" else options.page
     if target is not None:

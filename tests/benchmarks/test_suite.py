@@ -153,3 +153,15 @@ def test_tables_and_page(tmp_path, entries):
     widths = [line.count("|") for line in text.splitlines() if line.startswith("|")]
     assert min(widths) > 5 and "nan" not in text
     assert "make suite" in suite_results.page({"ids": {}})
+
+
+def test_the_engine_alone_is_measured_again(tmp_path):
+    path = tmp_path / "suite.json"
+    before = {"settings": {}, "turns_per_second": {"1": 1.0}, "bytes_per_row": {}, "learning": "kept"}
+    suite_results.save({"ids": {"agentic_gym/Chain-v0": before}}, path)
+    suite.measure_engines(suite.Options(engine_only=True), TINY, path, Console(file=io.StringIO()))
+    after = suite_results.load(path)["ids"]
+    assert list(after) == ["agentic_gym/Chain-v0"]
+    entry = after["agentic_gym/Chain-v0"]
+    assert entry["learning"] == "kept" and entry["turns_per_second"]["1"] > 100 and entry["bytes_per_row"]["kept"] > 0
+    assert set(entry["engine_measured"]) >= {"date", "command", "versions", "machine"}
