@@ -144,6 +144,7 @@ def claims(
     phase: Literal["all", "tune", "report", "sensitivity"] = "all",
     jobs: int = -1,
     shard: str = "1/1",
+    as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
     root: Path = store.RESULTS,
 ) -> int:
     """Train what is missing for the claims' scoreboard: tuning, reported runs, then sensitivity.
@@ -153,8 +154,11 @@ def claims(
         phase: `all` runs the three in turn.
         jobs: Number of processes, -1 for one per core.
         shard: Run part I of N, as I/N.
+        as_json: Train nothing, and print what `scoreboard --json` prints.
         root: Folder of all results.
     """
+    if as_json:
+        return scoreboard(only, as_json=True, root=root)
     runs = _claim_runs(only)
     phases: tuple[Phase, ...] = ("tune", "report", "sensitivity") if phase == "all" else (phase,)
     for step in phases:
@@ -177,7 +181,7 @@ def scoreboard(
     write: bool = False,
     root: Path = store.RESULTS,
 ) -> int:
-    """Judge the claims whose runs are there.
+    """Judge the claims whose runs are there; in JSON the others have the verdict `not run`.
 
     Args:
         only: Keys of claims; all by default.
@@ -189,12 +193,19 @@ def scoreboard(
     from benchmarks.claims.scoreboard import scoreboard as judge
 
     runs = _claim_runs(only)
-    entries = judge(runs, store.gather(runs, root).to_pylist())
-    text = json.dumps(document(entries), indent=1, allow_nan=False) + "\n"
+    rows = store.gather(runs, root).to_pylist()
+    entries = judge(runs.tuned(rows), rows)
+    judged = document(entries)
     if write:
-        store.write_text(root / "claims.json", text)
+        store.write_text(root / "claims.json", json.dumps(judged, indent=1, allow_nan=False) + "\n")
     if as_json:
-        print(text, end="")
+        names = {entry["key"] for entry in judged}
+        missing = [
+            {"key": c.key, "source": c.source, "statement": c.statement, "verdict": "not run"}
+            for c in runs.claims
+            if c.key not in names
+        ]
+        print(json.dumps(judged + missing, indent=1, allow_nan=False))
         return 0
     table = Table("claim", "effect [95 %]", "seeds", "verdict", "robust", title="claims")
     for entry in entries:

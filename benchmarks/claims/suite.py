@@ -85,6 +85,16 @@ class ClaimRuns:
     def _config(self, arm: Arm, seed: int, rate: float, phase: Phase) -> RunConfig:
         return RunConfig(NAME, arm.regime, arm.scheme, seed, rate, phase, arm.budget)
 
+    def tuned(self, rows: Iterable[Mapping[str, Any]]) -> ClaimRuns:
+        """Return those of the claims whose tuning runs are all there."""
+        finished = {row["run_id"] for row in rows if row["phase"] == "tune"}
+        unfinished = {
+            Arm(config.scheme, config.regime, config.budget)
+            for config in self.runs("tune")
+            if run_id(config) not in finished
+        }
+        return ClaimRuns(claim for claim in self.claims if not unfinished.intersection(claim.arms))
+
     def choose_rates(self, rows: Iterable[Mapping[str, Any]]) -> dict[Arm, float]:
         """Return each arm's rate: the best mean score over the tuning seeds; of equals the smaller.
 

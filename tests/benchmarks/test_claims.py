@@ -1,11 +1,13 @@
 """Claims: the catalogue is well formed, the rule decides as written, runs are shared and tuned apart."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 
 from algos import make_scheme
+from benchmarks.__main__ import main
 from benchmarks.claims import CLAIMS, Arm, Claim, ClaimRuns
 from benchmarks.claims.claim import effect, metric_of, verdict
 from benchmarks.claims.regimes import CHAIN, CHAIN_OFFSET, SHORT, short
@@ -129,6 +131,9 @@ def test_the_scoreboard_from_rows():
     rows = made_up(runs, "tune", None, 0.1)
     with pytest.raises(BenchmarkError, match="1 tuning runs are missing"):
         runs.choose_rates(row for row in rows if row["run_id"] != rows[0]["run_id"])
+    assert runs.tuned(rows).claims == runs.claims
+    assert runs.tuned(row for row in rows if row["run_id"] != rows[0]["run_id"]).claims != runs.claims
+    assert runs.tuned([]).claims == ()
     rates = runs.choose_rates(rows)
     assert set(rates.values()) == {3e-3}
     assert scoreboard(runs, rows) == []
@@ -143,6 +148,14 @@ def test_the_scoreboard_from_rows():
     assert [entry.robust for entry in opposite] == ["no", "no"]
     data = document(same)
     assert data[0]["verdict"] == "replicates" and data[0]["sensitivity"] == dict.fromkeys(VARIANTS, "replicates")
+
+
+def test_every_claim_is_listed_whether_it_ran_or_not(tmp_path, capsys):
+    for command in ("claims", "scoreboard"):
+        assert main([command, "--json", "--root", str(tmp_path)]) == 0
+        listed = json.loads(capsys.readouterr().out)
+        assert [entry["key"] for entry in listed] == [claim.key for claim in CLAIMS]
+        assert {entry["verdict"] for entry in listed} == {"not run"}
 
 
 def test_budgets_that_came_later_keep_the_identity_of_older_runs():
