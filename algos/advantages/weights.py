@@ -112,7 +112,9 @@ def process(
     """Multiply each turn by its process score, scaled to mean 1 over the rollout's tokens.
 
     The comparison within the group stays as it is: the scores move credit between the turns of one
-    rollout. Where all scores of a rollout are 0 its turns count alike. Of rollouts that were cut
+    rollout. Where all scores of a rollout are 0 its turns count alike, else turns with score 0 are
+    not trained: with gains of the answer's probability as scores (as GroupPPO fills them in) that is
+    every answer, and Search is not learned. Of rollouts that were cut
     (loops, turn limits) all turns are credited, only the last, or none; rollouts whose reward is
     not valid are left out of everything by the batch.
     """
