@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from benchmarks.claims.claim import Arm, Claim, Direction
 from benchmarks.claims.regimes import (
     CHAIN,
@@ -46,15 +48,16 @@ def _claim(
     control_budget: Budget | None = None,
     against: tuple[Regime, Budget] | None = None,
     note: str = "",
+    tune_width: Literal["none", "treatment", "both"] = "none",
 ) -> Claim:
     """Compare two schemes in one regime; ``against`` subtracts the same difference in another."""
     other = None
     if against is not None:
         other = (Arm(treatment, *against), Arm(control, *against))
     return Claim(
-        key, source, statement, Arm(treatment, regime, budget),
-        Arm(control, regime, budget if control_budget is None else control_budget), metric, direction, other,
-        note=note,
+        key, source, statement, Arm(treatment, regime, budget, tune_width != "none"),
+        Arm(control, regime, budget if control_budget is None else control_budget, tune_width == "both"), metric,
+        direction, other, note=note,
     )  # fmt: skip
 
 
@@ -177,11 +180,11 @@ CLAIMS: tuple[Claim, ...] = (
     _claim(
         "a2tgpo-clip", "A2TGPO, arXiv 2605.06200",
         "Clip bounds that widen with a turn's gain beat fixed ones.",
-        "a2tgpo", "a2tgpo:bounds=fixed", SEARCH, SEARCH_BUDGET,
+        "a2tgpo", "a2tgpo:bounds=fixed", SEARCH, SEARCH_BUDGET, tune_width="both",
     ),
     _claim(
         "a2tgpo-grpo", "A2TGPO, arXiv 2605.06200", "The whole method beats GRPO in search.",
-        "a2tgpo", "grpo", SEARCH, SEARCH_BUDGET,
+        "a2tgpo", "grpo", SEARCH, SEARCH_BUDGET, tune_width="treatment",
     ),
     _claim(
         "gigpo-household", "GiGPO, arXiv 2505.10978",
@@ -262,6 +265,7 @@ CLAIMS: tuple[Claim, ...] = (
     _claim(
         "gspo-off-policy", "GSPO, arXiv 2507.18071",
         "A ratio per rollout beats token ratios over several updates.", "gspo", "grpo", CHAIN, OFF_POLICY,
+        tune_width="treatment",
     ),
     _claim(
         "gspo-one-update", "GSPO, arXiv 2507.18071",
@@ -281,6 +285,7 @@ CLAIMS: tuple[Claim, ...] = (
         "gapo-clip", "GAPO (clipping), arXiv 2609.00444",
         "Room to grow in proportion to the advantage helps on hard prompts.",
         "gapo", "gapo:bounds=fixed", CHAIN, short(n_epochs=8, n_minibatches=4, warmstart_success=0.05),
+        tune_width="both",
     ),
     _claim(
         "dcpo-clip", "DCPO, arXiv 2509.02333",

@@ -24,11 +24,13 @@ class Arm:
         scheme: What ``make_scheme`` takes.
         regime: The environment.
         budget: What a run may use.
+        tune_width: Whether the clip's width is part of the method, and tuned with the learning rate.
     """
 
     scheme: str
     regime: Regime
     budget: Budget
+    tune_width: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.claims.claim import Arm, Claim, Verdict, effect, metric_of, verdict
-from benchmarks.claims.suite import SEEDS, SENSITIVITY_SEEDS, VARIANTS, ClaimRuns
+from benchmarks.claims.suite import SEEDS, SENSITIVITY_SEEDS, VARIANTS, Choice, ClaimRuns
 from benchmarks.experiment import RunConfig, run_id
 from benchmarks.statistics import Interval
 
@@ -24,7 +24,7 @@ class Entry:
         control_mean: Mean metric of the control arm, to judge the effect's size.
         seeds: Paired seeds behind it.
         verdict: By the claim's rule.
-        learning_rates: The chosen rate of each arm.
+        choices: The chosen clip widths and learning rate of each arm.
         sensitivity: Verdict under each variant, for those whose runs are there.
     """
 
@@ -33,7 +33,7 @@ class Entry:
     control_mean: float
     seeds: int
     verdict: Verdict
-    learning_rates: tuple[float, ...]
+    choices: tuple[Choice, ...]
     sensitivity: Mapping[str, Verdict]
 
     @property
@@ -59,10 +59,10 @@ def scoreboard(runs: ClaimRuns, rows: Iterable[Mapping[str, Any]]) -> list[Entry
     by_run: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         by_run[row["run_id"]].append(row)
-    rates = runs.choose_rates(row for points in by_run.values() for row in points)
+    chosen = runs.choose_rates(row for points in by_run.values() for row in points)
     entries = []
     for claim in runs.claims:
-        values = [_by_seed(runs, by_run, arm, claim.metric, rates[arm], None) for arm in claim.arms]
+        values = [_by_seed(runs, by_run, arm, claim.metric, chosen[arm], None) for arm in claim.arms]
         seeds = set.intersection(*(set(arm) for arm in values))
         if len(seeds) < 2:
             continue
@@ -70,20 +70,20 @@ def scoreboard(runs: ClaimRuns, rows: Iterable[Mapping[str, Any]]) -> list[Entry
         entries.append(
             Entry(
                 claim, found, sum(values[1][seed] for seed in seeds) / len(seeds), len(seeds), verdict(claim, found),
-                tuple(rates[arm] for arm in claim.arms), _sensitivity(runs, by_run, claim, rates),
+                tuple(chosen[arm] for arm in claim.arms), _sensitivity(runs, by_run, claim, chosen),
             )
         )  # fmt: skip
     return entries
 
 
 def _by_seed(
-    runs: ClaimRuns, by_run: Mapping[str, list[Mapping[str, Any]]], arm: Arm, metric: str, rate: float,
+    runs: ClaimRuns, by_run: Mapping[str, list[Mapping[str, Any]]], arm: Arm, metric: str, choice: Choice,
     variant: str | None,
 ) -> dict[int, float]:  # fmt: skip
     """Return an arm's metric by seed, of the seeds that are finished."""
 
     def config(seed: int) -> RunConfig:
-        return runs.variant(arm, variant, seed, rate) if variant else runs.report(arm, seed, rate)
+        return runs.variant(arm, variant, seed, choice) if variant else runs.report(arm, seed, choice)
 
     identities = {seed: run_id(config(seed)) for seed in (SENSITIVITY_SEEDS if variant else SEEDS)}
     values = {seed: metric_of(by_run[name], metric) for seed, name in identities.items() if name in by_run}
@@ -91,11 +91,11 @@ def _by_seed(
 
 
 def _sensitivity(
-    runs: ClaimRuns, by_run: Mapping[str, list[Mapping[str, Any]]], claim: Claim, rates: Mapping[Arm, float]
+    runs: ClaimRuns, by_run: Mapping[str, list[Mapping[str, Any]]], claim: Claim, chosen: Mapping[Arm, Choice]
 ) -> dict[str, Verdict]:
     result: dict[str, Verdict] = {}
     for variant in VARIANTS:
-        values = [_by_seed(runs, by_run, arm, claim.metric, rates[arm], variant) for arm in claim.arms]
+        values = [_by_seed(runs, by_run, arm, claim.metric, chosen[arm], variant) for arm in claim.arms]
         if len(set.intersection(*(set(arm) for arm in values))) >= 2:
             result[variant] = verdict(claim, effect(claim, values))
     return result
@@ -106,12 +106,12 @@ def document(entries: Iterable[Entry]) -> list[dict[str, Any]]:
     return [
         {
             "key": entry.claim.key, "source": entry.claim.source, "statement": entry.claim.statement,
-            "treatment": entry.claim.treatment.scheme, "control": entry.claim.control.scheme,
+            "treatment": entry.choices[0].scheme, "control": entry.choices[1].scheme,
             "regime": entry.claim.treatment.regime.name, "metric": entry.claim.metric,
             "predicted": entry.claim.direction, "effect": entry.effect.estimate, "low": entry.effect.low,
             "high": entry.effect.high, "control_mean": entry.control_mean, "seeds": entry.seeds,
             "verdict": entry.verdict, "robust": entry.robust, "sensitivity": dict(entry.sensitivity),
-            "learning_rates": list(entry.learning_rates), "note": entry.claim.note,
+            "learning_rates": [choice.rate for choice in entry.choices], "note": entry.claim.note,
             "treatment_budget": asdict(entry.claim.treatment.budget),
             "control_budget": asdict(entry.claim.control.budget),
         }

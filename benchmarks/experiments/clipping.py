@@ -20,6 +20,7 @@ EXPERIMENT = Experiment(
         "grpo",
         "dapo",
         "gspo",
+        "gspo:clip_low=0.03,clip_high=0.04",
         "cispo",
         "sapo",
         "m2po",

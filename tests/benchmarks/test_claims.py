@@ -12,7 +12,15 @@ from benchmarks.claims import CLAIMS, Arm, Claim, ClaimRuns
 from benchmarks.claims.claim import effect, metric_of, verdict
 from benchmarks.claims.regimes import CHAIN, CHAIN_OFFSET, SHORT, short
 from benchmarks.claims.scoreboard import document, scoreboard
-from benchmarks.claims.suite import LEARNING_RATES, SEEDS, SENSITIVITY_SEEDS, TUNING_SEEDS, VARIANTS
+from benchmarks.claims.suite import (
+    LEARNING_RATES,
+    SEEDS,
+    SENSITIVITY_SEEDS,
+    TUNING_SEEDS,
+    VARIANTS,
+    Choice,
+    candidates,
+)
 from benchmarks.experiment import BenchmarkError, run_id
 from benchmarks.statistics import Interval
 
@@ -100,7 +108,7 @@ def test_runs_are_shared_and_tuned_on_other_seeds():
     tune = runs.runs("tune")
     assert len(tune) == 3 * len(TUNING_SEEDS) * len(LEARNING_RATES)
     assert not {config.seed for config in tune} & set(SEEDS)
-    rates = dict.fromkeys(runs.arms, 3e-3)
+    rates = {arm: Choice(arm.scheme, 3e-3) for arm in runs.arms}
     report, other = runs.runs("report", rates), runs.runs("sensitivity", rates)
     assert len(report) == 3 * len(SEEDS) and len(other) == 3 * len(SENSITIVITY_SEEDS) * len(VARIANTS)
     identities = [run_id(config) for config in (*tune, *report, *other)]
@@ -135,7 +143,7 @@ def test_the_scoreboard_from_rows():
     assert runs.tuned(row for row in rows if row["run_id"] != rows[0]["run_id"]).claims != runs.claims
     assert runs.tuned([]).claims == ()
     rates = runs.choose_rates(rows)
-    assert set(rates.values()) == {3e-3}
+    assert rates == {arm: Choice(arm.scheme, 3e-3) for arm in runs.arms}
     assert scoreboard(runs, rows) == []
     rows += made_up(runs, "report", rates, 0.1)
     entries = scoreboard(runs, rows)
@@ -150,6 +158,24 @@ def test_the_scoreboard_from_rows():
     assert data[0]["verdict"] == "replicates" and data[0]["sensitivity"] == dict.fromkeys(VARIANTS, "replicates")
 
 
+def test_widths_are_tuned_where_they_belong_to_the_method():
+    arm = Arm("gspo", CHAIN, SHORT, tune_width=True)
+    schemes = list(dict.fromkeys(choice.scheme for choice in candidates(arm)))
+    assert schemes == ["gspo", "gspo:clip_low=0.003,clip_high=0.004", "gspo:clip_low=0.03,clip_high=0.04"]
+    assert [choice.rate for choice in candidates(arm)] == [*LEARNING_RATES] * 3
+    assert [choice.scheme for choice in candidates(dataclasses.replace(arm, tune_width=False))] == ["gspo"] * 3
+    longer = Arm("a2tgpo:bounds=fixed", CHAIN, SHORT, tune_width=True)
+    assert [make_scheme(choice.scheme).clip_high for choice in candidates(longer)[::3]] == [0.004, 0.04, 0.4]
+    runs = ClaimRuns([claim(treatment=arm)])
+    rows = [
+        {"run_id": run_id(config), "phase": "tune", "turns": turns, "score": 0.1 + 0.5 * ("0.03" in config.scheme)}
+        for config in runs.runs("tune") for turns in (0, 10)
+    ]  # fmt: skip
+    chosen = runs.choose_rates(rows)
+    assert chosen[arm] == Choice("gspo:clip_low=0.03,clip_high=0.04", LEARNING_RATES[0])
+    assert all(config.scheme == chosen[arm].scheme for config in runs.runs("report", chosen)[::2])
+
+
 def test_every_claim_is_listed_whether_it_ran_or_not(tmp_path, capsys):
     for command in ("claims", "scoreboard"):
         assert main([command, "--json", "--root", str(tmp_path)]) == 0
@@ -160,6 +186,6 @@ def test_every_claim_is_listed_whether_it_ran_or_not(tmp_path, capsys):
 
 def test_budgets_that_came_later_keep_the_identity_of_older_runs():
     runs = small_runs()
-    config = runs.report(runs.arms[0], 0, 1e-3)
+    config = runs.report(runs.arms[0], 0, Choice(runs.arms[0].scheme, 1e-3))
     assert run_id(config) == run_id(dataclasses.replace(config, budget=short(staleness=0, net_width=64, eval_group=1)))
     assert run_id(config) != run_id(dataclasses.replace(config, budget=short(staleness=1)))

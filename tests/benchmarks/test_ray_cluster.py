@@ -1,7 +1,7 @@
 """The runner on a real Ray cluster of two nodes; needs the extra ``cluster``.
 
-    pip install -c constraints.txt -e ".[dev,cluster]"
-    python -m pytest tests/benchmarks/test_ray_cluster.py
+pip install -c constraints.txt -e ".[dev,cluster]"
+python -m pytest tests/benchmarks/test_ray_cluster.py
 """
 
 import dataclasses
