@@ -240,7 +240,7 @@ CLAIMS: tuple[Claim, ...] = (
         "signal-reshaping", "Signal Reshaping, arXiv 2605.07276",
         "Process weights inside a rollout help weak-feedback code repair.",
         "signal_reshaping", "grpo", REPAIR, LONG,
-        note="gains of the answer probability stand for process scores and leave answers untrained: says little of the paper",
+        note="gains of the answer probability stand for process scores, and leave answers untrained",
     ),
     _claim(
         "vgpo-dense", "VGPO, arXiv 2512.12387",
