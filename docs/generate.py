@@ -35,6 +35,7 @@ from agentic_gym.families import FAMILIES
 from agentic_gym.knobs import KNOB_NAMES
 from agentic_gym.mixture import PRESETS, Mixture, preset
 from agentic_gym.registration import NAMESPACE
+from benchmarks import readme
 from benchmarks.suite_results import load, markdown_table, page
 
 DOCS = Path(__file__).resolve().parent
@@ -72,7 +73,11 @@ def pages() -> dict[Path, str]:
     }
     common = [argument for argument in list_arguments(Mixture) if argument.name in KNOB_NAMES]
     blocks: dict[Path, dict[str, Callable[[], str]]] = {
-        ROOT / "README.md": {"families": lambda: families_table("docs/")},
+        ROOT / "README.md": {
+            "families": lambda: families_table("docs/"),
+            "scale": readme.scale_table,
+            "speed": readme.speed_table,
+        },
         DOCS / "index.md": {"families": lambda: families_table("")},
         DOCS / "knobs.md": {"knobs": lambda: knob_table(common)},
     }

@@ -1,0 +1,134 @@
+"""The tables of results that the README shows, from ``results/``; ``python docs/generate.py`` puts them there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from algos import make_scheme
+from benchmarks import experiments, store
+from benchmarks.aggregate import ALPHA, against, change, choose_learning_rates, current, run_scores
+from benchmarks.statistics import Interval
+
+SPREADS = ("spread-1", "spread-1000")
+SMALLEST = "ChainLong"
+"""The environment of ``scale_mismatch`` whose rewards are scaled down most."""
+WITHIN = 1.3
+
+
+def scale_table(root: Path = store.RESULTS) -> str:
+    """What a spread of reward scales does to each scheme, and how the schemes compare without it."""
+    experiment = experiments.load("scale_mismatch")
+    stored = store.gather(experiment, root)
+    scores = run_scores(current(experiment, stored))
+    moved = change(scores, SPREADS[1], SPREADS[0])
+    order = sorted(moved, key=lambda scheme: -moved[scheme]["mean"].estimate)
+    lines = [
+        f"| scheme | scale | `{SMALLEST}` (smallest rewards) | mean of the four |",
+        "|---|---|---|---|",
+        *(f"| `{s}` | {_levels(s)} | {_signed(moved[s][SMALLEST])} | {_signed(moved[s]['mean'])} |" for s in order),
+    ]
+    level = against(scores, SPREADS[0])
+    alike = [scheme for scheme, entry in level.items() if entry.p_value >= ALPHA]
+    means = [level[scheme].score for scheme in alike]
+    rates = choose_learning_rates(experiment, stored)
+    largest = [scheme for scheme, rate in rates.items() if rate == max(experiment.learning_rates)]
+    hardest, best = _hardest(scores)
+    lines += [
+        "",
+        f"At spread 1 {len(alike)} of {len(level)} schemes cannot be told from the best (paired t-test, Holm, 5 %): "
+        f"{_names(alike)}, with means from {min(means):.3f} to {max(means):.3f}. `{hardest}` is learned least: at most "
+        f"{best:.3f} in the mean over training. Chosen learning rates lie between {min(rates.values()):g} and "
+        f"{max(rates.values()):g}" + (f"; {_names(largest)} chose the largest of the grid." if largest else "."),
+    ]
+    return "\n".join(lines)
+
+
+def _levels(name: str) -> str:
+    scheme = make_scheme(name)
+    levels = [level for level in (scheme.scale, scheme.whitening) if level != "none"]
+    text = ", then ".join(levels) or "none"
+    return f"critic, {text}" if scheme.needs_critic else text
+
+
+def _signed(interval: Interval) -> str:
+    return f"{interval.estimate:+.3f} ({interval.low:.3f}, {interval.high:.3f})"
+
+
+def _names(schemes: list[str]) -> str:
+    quoted = [f"`{scheme}`" for scheme in schemes]
+    return quoted[0] if len(quoted) == 1 else ", ".join(quoted[:-1]) + " and " + quoted[-1]
+
+
+def _hardest(scores: Any) -> tuple[str, float]:
+    """Return the environment whose best scheme scores least, and that score."""
+    runs = scores.to_pylist()
+    skip = {"regime", "axis_value", "scheme", "seed", "learning_rate", "run_id", "mean", "worst"}
+    names = [name for name in runs[0] if name not in skip and not name.startswith("final_")]
+    cells = {(run["regime"], run["scheme"]) for run in runs}
+
+    def best(name: str) -> float:
+        return max(
+            float(np.mean([run[name] for run in runs if (run["regime"], run["scheme"]) == cell])) for cell in cells
+        )
+
+    hardest = min(names, key=best)
+    return hardest, best(hardest)
+
+
+def speed_table(root: Path = store.RESULTS) -> str:
+    """Turns per second beside SB3, the cost of an update and of recipes, other trainers, and sweeps."""
+    speed = _read(root / "speed.json")
+    rates = speed["turns_per_second"]
+    engine = {family: by_rows["8192"] / 1e6 for family, by_rows in speed["engine_turns_per_second"].items()}
+    rows = [
+        ("`GroupPPO`", f"{rates['GroupPPO, 4 epochs of 4 minibatches']:,.0f}"),
+        ("`GroupPPO`, one epoch in one batch", f"{rates['GroupPPO, 1 epoch of 1 minibatch']:,.0f}"),
+        *(
+            (
+                f"SB3 `PPO`, {n} envs, `AgenticVecEnv` / `make_vec_env`",
+                " / ".join(
+                    f"{rates[f'SB3 PPO, {n} envs ({kind})']:,.0f}" for kind in ("AgenticVecEnv", "make_vec_env")
+                ),
+            )
+            for n in (64, 8)
+        ),
+        (
+            f"environments alone, 8192 rows: {' / '.join(f'`{family}`' for family in engine)}",
+            f"{' / '.join(f'{rate:.1f}' for rate in engine.values())} million",
+        ),
+    ]
+    times = speed["minibatch_microseconds"]
+    recipes = speed["train_milliseconds"]
+    ratios = {name: value / recipes["grpo"] for name, value in recipes.items()}
+    dearer = sorted((name for name in ratios if ratios[name] > WITHIN), key=lambda name: -ratios[name])
+    lines = ["| | turns/s |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows), ""]
+    lines.append(
+        f"One minibatch update takes {times['update'] / times['products']:.1f} times as long as its matrix products "
+        f"alone. {len(ratios) - len(dearer)} of {len(ratios)} recipes take at most {WITHIN} times as long as `grpo` for "
+        "an update" + (f"; above: {', '.join(f'`{name}` ({ratios[name]:.2f})' for name in dearer)}." if dearer else ".")
+    )
+    peers = _read(root / "peers.json")
+    by_trainer = peers["steps_per_second"]["CartPole-v1"]
+    listed = ", ".join(f"{name} {rate:,.0f}" for name, rate in sorted(by_trainer.items(), key=lambda pair: -pair[1]))
+    lines += ["", f"On CartPole-v1, all on {_cores(peers)} (`{peers['command']}`), steps/s: {listed}."]
+    if (root / "sweep.json").exists():
+        sweep = _read(root / "sweep.json")
+        lines += [
+            "",
+            f"A sweep of {sweep['runs']} runs is {sweep['ratio']:.2f} times as fast with two processes as with one "
+            f"(`{sweep['command']}`).",
+        ]
+    return "\n".join(lines)
+
+
+def _cores(document: dict[str, Any]) -> str:
+    used = document["machine"]["cores_used"]
+    return "one core" if used == 1 else f"{used} cores"
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
