@@ -18,9 +18,11 @@ RESULTS_VERSION = 1
 
 Phase = Literal["tune", "report", "sensitivity"]
 Metric = Literal["mean", "worst", "final_mean", "final_worst"]
+Split = Literal["train", "test"]
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 METRICS: tuple[Metric, ...] = get_args(Metric)
+SPLITS: tuple[Split, ...] = get_args(Split)
 
 _DIGEST_LENGTH = 12
 
@@ -79,6 +81,8 @@ class Budget:
         net_width: Width of the two hidden layers.
         eval_group: Evaluation rollouts per prompt; of more than one, at least one success counts
             for ``pass_at_k``.
+        eval_split: Prompts of the evaluation, ``"test"``, or ``"train"`` where there are too few
+            training prompts to say anything about others.
     """
 
     total_turns: int
@@ -92,11 +96,13 @@ class Budget:
     staleness: int = 0
     net_width: int = 64
     eval_group: int = 1
+    eval_split: Split = "test"
 
     def __post_init__(self) -> None:
         """Check the fields."""
+        _check_choice("eval_split", self.eval_split, SPLITS)
         for entry in fields(self):
-            if entry.name != "warmstart_success":
+            if entry.name not in ("warmstart_success", "eval_split"):
                 _check_integer(entry.name, getattr(self, entry.name), minimum=0 if entry.name == "staleness" else 1)
         success = _finite("warmstart_success", self.warmstart_success)
         if not 0 <= success <= 1:

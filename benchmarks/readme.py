@@ -108,8 +108,9 @@ def speed_table(root: Path = store.RESULTS) -> str:
     lines = ["| | turns/s |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows), ""]
     lines.append(
         f"One minibatch update takes {times['update'] / times['products']:.1f} times as long as its matrix products "
-        f"alone. {len(ratios) - len(dearer)} of {len(ratios)} recipes take at most {WITHIN} times as long as `grpo` for "
-        "an update" + (f"; above: {', '.join(f'`{name}` ({ratios[name]:.2f})' for name in dearer)}." if dearer else ".")
+        f"alone. {len(ratios) - len(dearer)} of {len(ratios)} recipes take at most {WITHIN} times as long as `grpo` "
+        "for an update"
+        + (f"; above: {', '.join(f'`{name}` ({ratios[name]:.2f})' for name in dearer)}." if dearer else ".")
     )
     peers = _read(root / "peers.json")
     by_trainer = peers["steps_per_second"]["CartPole-v1"]

@@ -71,7 +71,7 @@ def train(config: RunConfig) -> list[dict[str, Any]]:
 
 
 class _Examiner:
-    """Evaluates the sampled policy on fixed test prompts."""
+    """Evaluates the sampled policy on fixed prompts."""
 
     def __init__(self, config: RunConfig) -> None:
         regime, per_environment = config.regime, config.budget.eval_rollouts
@@ -83,12 +83,12 @@ class _Examiner:
         assert isinstance(rows, VectorRows)
         self.rows = rows
         self.prompt = np.arange(size) // self.group % rows.num_prompts
-        self.seed = config.seed
+        self.seed, self.split = config.seed, config.budget.eval_split
 
     def examine(self, model: GroupPPO, start: float) -> list[dict[str, Any]]:
         random = np.random.default_rng([self.seed, model.num_timesteps])
         keys = random.integers(2**63 - 1, size=len(self.prompt))
-        data = collect(self.rows, model.policy, self.prompt, keys, random, split="test")
+        data = collect(self.rows, model.policy, self.prompt, keys, random, split=self.split)
         assert data is not None
         logged = dict(model.logger.name_to_value) if model.num_timesteps else {}
         return [self._row(model, data, index, logged, time.perf_counter() - start) for index in range(len(self.truths))]

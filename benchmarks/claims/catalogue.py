@@ -93,7 +93,8 @@ CLAIMS: tuple[Claim, ...] = (
     _claim(
         "curvature-one-prompt", "Why GRPO needs normalisation, arXiv 2601.23135",
         "With a single prompt there is no gain from dividing by the spread.",
-        "grpo", "grpo:scale=none", CHAIN_ONE_PROMPT, direction="equal",
+        "grpo", "grpo:scale=none", CHAIN_ONE_PROMPT, short(eval_split="train"), direction="equal",
+        note="measured on the prompt itself",
     ),
     _claim(
         "lite-ppo", "Lite PPO, arXiv 2508.08221",
