@@ -217,9 +217,9 @@ CLAIMS: tuple[Claim, ...] = (
     _claim(
         "spo-budget", "SPO, arXiv 2509.13232",
         "A tracked baseline with one rollout per prompt beats groups of 8 at equal rollouts.",
-        "spo", "grpo:aggregation=token_mean,clip_high=0.28", CHAIN_FEW_PROMPTS, short(n_prompts=64, group_size=1),
-        control_budget=SHORT,
-        note="8 prompts, so that the tracker sees each often",
+        "spo", "grpo:aggregation=token_mean,clip_high=0.28", CHAIN_FEW_PROMPTS,
+        short(n_prompts=64, group_size=1, eval_split="train"), control_budget=short(eval_split="train"),
+        note="8 prompts, so that the tracker sees each often; measured on these",
     ),
     _claim(
         "disco-frequency", "DISCO, arXiv 2505.15074",
