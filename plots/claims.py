@@ -30,10 +30,10 @@ def draw(entries: Sequence[Mapping[str, Any]]) -> Any:
         (_row(entry) for entry in entries), key=lambda row: (list(COLOURS).index(row["verdict"]), -row["effect"])
     )
     counts = Counter(row["verdict"] for row in rows)
-    height = ROW * len(rows) + 1.6
+    height = ROW * len(rows) + 1.76
     with plt.rc_context({**SETTINGS, "axes.grid.axis": "x"}):
         figure, axis = plt.subplots(figsize=(10.5, height))
-        figure.subplots_adjust(left=0.31, right=0.76, top=1 - 0.85 / height, bottom=0.62 / height)
+        figure.subplots_adjust(left=0.31, right=0.76, top=1 - 0.85 / height, bottom=0.78 / height)
         for y, row in enumerate(rows):
             colour = COLOURS[row["verdict"]]
             axis.plot([row["low"], row["high"]], [y, y], color=colour, linewidth=1.6)
@@ -93,7 +93,7 @@ def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
     )
     where = f"{entry['regime']}, {entry['metric']}" + ("" if score else " *") + f", n = {entry['seeds']}"
     if entry["predicted"] == "equal":
-        where += ", predicted equal"
+        where += ", equal"
     return {
         "key": entry["key"], "verdict": entry["verdict"], "robust": entry["robust"], "low": low, "high": high,
         "effect": entry["effect"] / unit * (-1 if turned else 1), "where": where,
