@@ -45,8 +45,8 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
         axes[0, 0].set_yticks(range(len(schemes)), [f"{scheme}  (lr {rates[scheme]:g})" for scheme in schemes])
         figure.text(0.01, 1 - 0.28 / height, experiment.question, fontsize=10.5, weight="bold", va="center")
         note = (
-            f"normalised score, mean over training (0 random, 1 expert), and half of its 95 % interval;\n{seeds} paired "
-            "seeds, learning rate tuned per scheme"
+            "normalised score, mean over training (0 random, 1 expert), and half of its 95 % interval;\n"
+            f"{seeds} paired seeds, learning rate tuned per scheme"
         )
         figure.text(0.01, 1 - 0.46 / height, note, fontsize=8.5, color=GREY, va="top", linespacing=1.3)
         figure.text(0.01, 0.12 / height, "; ".join(_commands(experiment)), color=GREY, fontsize=8, family="monospace")
