@@ -20,6 +20,7 @@ EXPERIMENT = Experiment(
         "grpo",
         "igpo",
         "a2tgpo",
+        "a2tgpo:clip_low=0.03,clip_high=0.04",
         "mica",
         "gigpo",
         "g2po",
