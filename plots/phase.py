@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.aggregate import ALPHA, against, choose_learning_rates, current, run_scores, summarise
-from benchmarks.experiment import Experiment
+from benchmarks.experiment import BenchmarkError, Experiment
 from benchmarks.statistics import Interval
 from plots.style import GREY, SETTINGS, caption, enumerate_names
 
@@ -32,6 +32,8 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
         {scheme for summary in cells.values() for scheme in summary},
         key=lambda scheme: -np.mean([cells[name][scheme]["mean"].estimate for name in names if scheme in cells[name]]),
     )
+    if not schemes:
+        raise BenchmarkError(f"{experiment.name} has no reported runs yet: python -m benchmarks run {experiment.name}")
     rates = choose_learning_rates(experiment, table)
     seeds = len(set(scores["seed"].to_pylist()))
     label = 0.078 * max(map(len, schemes)) + 0.9
