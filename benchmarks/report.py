@@ -55,7 +55,7 @@ def stored_experiments(root: Path = store.RESULTS) -> list[tuple[Experiment, pa.
             continue
         if pc.any(pc.equal(table["phase"], "report")).as_py():
             found.append((experiment, table))
-    return found
+    return sorted(found, key=lambda pair: (*ORDER, pair[0].name).index(pair[0].name))
 
 
 def write(root: Path = store.RESULTS) -> list[Path]:
@@ -101,12 +101,48 @@ seeds of its own. Scores are normalised (0 a random policy, 1 the expert) and av
 how fast a scheme learns. All numbers follow from `results/` by the command in the first line; the command under each
 table makes the results themselves anew.
 
+## In short
+
+What follows is our reading of the tables below; each sentence names where its numbers are.
+
+* **Several environments whose reward scales differ: rescale by prompt, task or environment.** `grpo`, `erpo`, `agentrl`
+  and `grpo:scale=task` do not notice the spread; batch-level scales and none at all starve the environments with small
+  rewards (`scale_mismatch`, `levels`).
+* **Scale, depth, difficulty, noise, length and frequency differ at once:** `agentrl` leads (`levels`, regime `all`). Its
+  whitening is not what does it (claim `agentrl-task-norm`); against `grpo` it also averages the loss over tokens instead
+  of rollouts, and clips dually.
+* **Alike environments, or differences of difficulty or noise alone:** the level hardly matters (`levels`, `curvature`).
+* **Long searches with a final reward: credit turns by information gain.** The lead of `igpo` over outcome credit grows
+  with the number of hops; `a2tgpo` keeps up once its clip widths fit (`depth`). In household tasks that revisit states,
+  state and graph credit helps (claims `gigpo-household`, `g2po-gigpo`, `graphgpo-gigpo`); in search it does not
+  (`depth`).
+* **Clip widths are part of the regime.** The published widths of `gspo`, `a2tgpo` and `gapo` are for ratios over long
+  messages; with a few tokens per rollout they hold learning back, and ten or a hundred times wider the claims replicate
+  (`gspo-off-policy`, `a2tgpo-clip`, `gapo-clip`; `clipping`, `depth`). Tune the width with the learning rate.
+* **Off-policy data:** `cispo` and `sapo` beat the hard clip when fresh rollouts are reused (claims `cispo-off-policy`,
+  `sapo-off-policy`), but with staleness 4 they were worst at the rate that served all regimes; `topr` lost least
+  (`clipping`).
+* **Groups:** at equal rollouts, small groups on many prompts beat large groups on few (claim `small-groups`). In groups
+  of two, trackers (`spo`) and medians (`mc_grpo`) help; in larger groups with rewards of 0 and 1 the median hurts
+  (`small_groups`).
+* **A common offset of the rewards** ruins what has no baseline, and a large one a critic, too (`offset`).
+* **Filtering costs turns.** Dynamic sampling and top-variance filters did not pay for the rollouts that they throw away
+  (claims `dapo-dynamic-sampling`, `ragen-filter`).
+* **Little or nothing to see here:** dividing by the spread or not in one environment (`curvature`), how losses are
+  aggregated over filler (`aggregation`).
+
 ## Choose a scheme
 
 The reference is `{REFERENCE}`: what most trainers do by default. A scheme is listed only if its paired difference to
 the reference is told from 0 after Holm's correction over the schemes of the regime (paired t-test, 5 %), largest
 difference first. Where nothing is listed the choice made no difference that these runs can show.
 """
+
+ORDER = (
+    "scale_mismatch", "levels", "depth", "clipping", "small_groups", "noise", "offset", "dense", "saturation",
+    "difficulty", "frequency", "multi_reward", "aggregation", "budget", "curvature", "everything",
+)  # fmt: skip
+"""Of the experiments on the page; others come after these."""
 
 EVIDENCE = ["## Evidence", ""]
 
@@ -120,6 +156,8 @@ LIMITS = """## What this cannot say
 * Adam rescales gradients parameter by parameter and so hides part of a scale mismatch; plain gradient descent would
   suffer more.
 * Differences are of learning speed at equal environment turns. A scheme that throws rollouts away pays for them here.
+* Several epochs are made on every batch. Schemes without a ratio (`reinforce`, `rloo`, `gpg`) are used on fresh
+  rollouts by their authors; here they pay for the reuse, most visibly `rloo`.
 * Several comparisons were made. Holm's correction covers the schemes of one regime, not all regimes, and the claims are
   not corrected for their number.
 * Schemes that were published without a formula or constants, or for other uses, carry our reading of them; each
