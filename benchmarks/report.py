@@ -108,9 +108,9 @@ What follows is our reading of the tables below; each sentence names where its n
 * **Several environments whose reward scales differ: rescale by prompt, task or environment.** `grpo`, `erpo`, `agentrl`
   and `grpo:scale=task` do not notice the spread; batch-level scales and none at all starve the environments with small
   rewards (`scale_mismatch`, `levels`).
-* **Scale, depth, difficulty, noise, length and frequency differ at once:** `agentrl` leads (`levels`, regime `all`). Its
-  whitening is not what does it (claim `agentrl-task-norm`); against `grpo` it also averages the loss over tokens instead
-  of rollouts, and clips dually.
+* **Scale, depth, difficulty, noise, length and frequency differ at once:** `agentrl` leads (`levels`, regime `all`).
+  Its whitening is not what does it (claim `agentrl-task-norm`); against `grpo` it also averages the loss over tokens
+  instead of rollouts, and clips dually.
 * **Alike environments, or differences of difficulty or noise alone:** the level hardly matters (`levels`, `curvature`).
 * **Long searches with a final reward: credit turns by information gain.** The lead of `igpo` over outcome credit grows
   with the number of hops; `a2tgpo` keeps up once its clip widths fit (`depth`). In household tasks that revisit states,

@@ -24,6 +24,8 @@ LEFT_OUT = ("everything",)
 """Experiments with too many schemes for a map."""
 WIDEST = 18
 """Columns of one band at most, but for an experiment that has more."""
+LONGEST = 36
+"""Characters of a scheme's name that are shown."""
 CELL_WIDTH, CELL_HEIGHT = 0.46, 0.23
 DRAW = "python -m plots decision"
 Stored = Sequence[tuple[Experiment, pa.Table]]
@@ -74,7 +76,7 @@ def draw(stored: Stored) -> Any:
     """
     found = columns(stored)
     bands = [(band, order(band)) for band in split(found)]
-    left = 0.078 * max(len(scheme) for _, schemes in bands for scheme in schemes) + 0.3
+    left = 0.078 * max(len(label(scheme)) for _, schemes in bands for scheme in schemes) + 0.3
     head = 0.5 + 0.056 * max(len(column.regime) for column in found)
     cells = CELL_WIDTH * max(_places(band)[-1] + 1 for band, _ in bands)
     width = max(left + cells + 0.5, 6.6)
@@ -124,6 +126,11 @@ def describe(stored: Stored) -> str:
     )
 
 
+def label(scheme: str) -> str:
+    """Shorten a scheme with many changes."""
+    return scheme if len(scheme) <= LONGEST else scheme[: LONGEST - 1] + "…"
+
+
 def order(found: Sequence[Column]) -> list[str]:
     """Sort schemes: those that are in more experiments first, then by mean difference."""
     entries: dict[str, list[float]] = {}
@@ -159,7 +166,7 @@ def _band(axis: Any, band: Sequence[Column], schemes: list[str], height: float) 
     for x, column in zip(place, band, strict=True):
         for scheme, entry in column.schemes.items():
             _cell(axis, x, schemes.index(scheme), entry)
-    axis.set_yticks(range(len(schemes)), schemes, fontsize=8)
+    axis.set_yticks(range(len(schemes)), [label(scheme) for scheme in schemes], fontsize=8)
     names = [column.regime for column in band]
     axis.set_xticks(place, names, fontsize=7.5, rotation=60, ha="left", rotation_mode="anchor")
     axis.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
