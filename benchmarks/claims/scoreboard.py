@@ -14,6 +14,10 @@ from benchmarks.experiment import RunConfig, run_id
 from benchmarks.statistics import Interval
 
 
+FEWEST_SEEDS = 5
+"""Of a variant; with fewer, next to everything would be inconclusive."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One line of the scoreboard.
@@ -25,7 +29,7 @@ class Entry:
         seeds: Paired seeds behind it.
         verdict: By the claim's rule.
         choices: The chosen clip widths and learning rate of each arm.
-        sensitivity: Verdict under each variant, for those whose runs are there.
+        sensitivity: Verdict under each variant, for those of which enough runs are there.
     """
 
     claim: Claim
@@ -96,7 +100,7 @@ def _sensitivity(
     result: dict[str, Verdict] = {}
     for variant in VARIANTS:
         values = [_by_seed(runs, by_run, arm, claim.metric, chosen[arm], variant) for arm in claim.arms]
-        if len(set.intersection(*(set(arm) for arm in values))) >= 2:
+        if len(set.intersection(*(set(arm) for arm in values))) >= FEWEST_SEEDS:
             result[variant] = verdict(claim, effect(claim, values))
     return result
 
