@@ -13,7 +13,6 @@ from benchmarks.claims.suite import SEEDS, SENSITIVITY_SEEDS, VARIANTS, Choice, 
 from benchmarks.experiment import RunConfig, run_id
 from benchmarks.statistics import Interval
 
-
 FEWEST_SEEDS = 5
 """Of a variant; with fewer, next to everything would be inconclusive."""
 
