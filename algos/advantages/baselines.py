@@ -47,8 +47,13 @@ def median(
 
 @part("baseline_kind", "length_weighted", source="OPO, arXiv 2505.23585; SEEN-CODE (verl)", tags=["own_range"])
 def length_weighted(scheme: Scheme, values: FloatArray, groups: Segments, table: Table) -> FloatArray:
-    """Subtract the group's mean weighted by tokens: the baseline of least variance if gradients grow so."""
-    return difference(values, groups.mean(values, table.tokens * table.counted)[groups.ids])
+    """Subtract the group's mean weighted by tokens: the baseline of least variance if gradients grow so.
+
+    A group without any token in the loss has its plain mean.
+    """
+    weight = table.tokens * table.counted
+    without = groups.sum(weight)[groups.ids] == 0
+    return difference(values, groups.mean(values, np.where(without, table.counted, weight))[groups.ids])
 
 
 @part(

@@ -153,6 +153,9 @@ def test_opo_weighs_by_tokens():
     batch = with_lengths([1, 0, 4, 4], [3, 1, 2, 2], [0, 0, 1, 1])
     close(advantages("opo", batch), [0.25, -0.75, 0, 0], 1e-12)
     close(advantages("opo", with_lengths([1, 0, 2], [5, 5, 5])), advantages("dr_grpo", rollouts([1, 0, 2])), 1e-12)
+    # A group whose only rollouts have no token in the loss still does not see an offset.
+    without = advantages("opo", with_lengths([14, 10], [0, 0]))
+    close(without, advantages("opo", with_lengths([1014, 1010], [0, 0])), 1e-9)
     silent = rollouts([1, 0], token_mask=[[0], [0]])
     assert np.isfinite(advantages("opo", silent)).all()
 

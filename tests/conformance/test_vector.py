@@ -346,7 +346,7 @@ def test_returned_arrays_belong_to_the_caller(env_id: str) -> None:
 )
 def test_wrong_actions_raise_and_change_nothing(action: Any, tools: Any) -> None:
     """P38: shape, dtype, range."""
-    envs = agentic_gym.AgenticVectorEnv(3)
+    envs = agentic_gym.AgenticVectorEnv(3, options=4)
     envs.reset(seed=0)
     before = tools.everything(envs)
     with pytest.raises(ValueError, match="action"):
