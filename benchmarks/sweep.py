@@ -84,7 +84,7 @@ def main(options: Options) -> None:
           f"{best[options.processes]:.1f} s with {options.processes}: {ratio:.2f} times as fast")  # fmt: skip
     if options.json is not None:
         document = {
-            "command": "python -m benchmarks.sweep", "cores": os.cpu_count(), "runs": len(SWEEP.seeds),
+            "command": f"python -m benchmarks.sweep --repetitions {options.repetitions}", "cores": os.cpu_count(), "runs": len(SWEEP.seeds),
             "seconds": {str(count): best[count] for count in counts}, "ratio": ratio,
         }  # fmt: skip
         write_text(options.json, json.dumps(document, indent=1) + "\n")
