@@ -84,9 +84,12 @@ def main(options: Options) -> None:
           f"{best[options.processes]:.1f} s with {options.processes}: {ratio:.2f} times as fast")  # fmt: skip
     if options.json is not None:
         document = {
-            "command": f"python -m benchmarks.sweep --repetitions {options.repetitions}", "cores": os.cpu_count(), "runs": len(SWEEP.seeds),
-            "seconds": {str(count): best[count] for count in counts}, "ratio": ratio,
-        }  # fmt: skip
+            "command": f"python -m benchmarks.sweep --repetitions {options.repetitions}",
+            "cores": os.cpu_count(),
+            "runs": len(SWEEP.seeds),
+            "seconds": {str(count): best[count] for count in counts},
+            "ratio": ratio,
+        }
         write_text(options.json, json.dumps(document, indent=1) + "\n")
 
 
