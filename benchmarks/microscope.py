@@ -249,7 +249,10 @@ def main(options: Options) -> None:
         )  # fmt: skip
     Console(width=120).print(table)
     if options.json is not None:
-        document = {"command": "python -m benchmarks.microscope", "seen": [asdict(entry) for entry in seen]}
+        document = {
+            "command": f"python -m benchmarks.microscope --n {options.n}",
+            "seen": [asdict(entry) for entry in seen],
+        }
         write_text(options.json, json.dumps(document, indent=1) + "\n")
 
 

@@ -31,6 +31,7 @@ from benchmarks.aggregate import (
     summarise,
 )
 from benchmarks.experiment import BenchmarkError, Experiment
+from benchmarks.readme import SMALLEST
 from benchmarks.statistics import Interval, spearman
 
 REFERENCE = "grpo"
@@ -88,6 +89,9 @@ def markdown(found: Stored, claims: Sequence[Mapping[str, Any]] | None, microsco
         parts += microscope_section(found, microscope["seen"])
     if claims:
         parts += claims_section(claims)
+    missing = [name for name in experiments.names() if name not in {experiment.name for experiment, _ in found}]
+    if missing:
+        parts += ["## Not run yet", "", ", ".join(f"`{name}`" for name in missing) + ".", ""]
     return "\n".join([*parts, LIMITS, ""])
 
 
@@ -158,6 +162,8 @@ LIMITS = """## What this cannot say
 * Differences are of learning speed at equal environment turns. A scheme that throws rollouts away pays for them here.
 * Several epochs are made on every batch. Schemes without a ratio (`reinforce`, `rloo`, `gpg`) are used on fresh
   rollouts by their authors; here they pay for the reuse, most visibly `rloo`.
+* Where clip widths are tuned, treatment and control may end with different ones, and part of an effect is the width's:
+  in `a2tgpo-clip` and `gapo-clip` they did, by a factor of ten.
 * Several comparisons were made. Holm's correction covers the schemes of one regime, not all regimes, and the claims are
   not corrected for their number.
 * Schemes that were published without a formula or constants, or for other uses, carry our reading of them; each
@@ -276,7 +282,7 @@ def microscope_section(found: Stored, seen: Sequence[Mapping[str, Any]]) -> list
         "",
         f"Spearman's rank correlation over these {len(pairs)} pairs: {spearman(share, changes):.2f}.",
         "",
-        "`python -m benchmarks.microscope --json results/microscope.json`, `python -m benchmarks run scale_mismatch`",
+        "`python -m benchmarks.microscope --n 100 --json results/microscope.json`, `python -m benchmarks run scale_mismatch`",
         "",
     ]
     return lines
@@ -305,10 +311,6 @@ def microscope_pairs(found: Stored, seen: Sequence[Mapping[str, Any]]) -> list[d
             "change": found_change.estimate, "low": found_change.low, "high": found_change.high,
         })  # fmt: skip
     return sorted(pairs, key=lambda pair: (pair["spread"], -pair["share"]))
-
-
-SMALLEST = "ChainLong"
-"""The environment of `scale_mismatch` whose rewards are scaled down most."""
 
 
 def claims_section(entries: Sequence[Mapping[str, Any]]) -> list[str]:
