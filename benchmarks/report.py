@@ -282,7 +282,8 @@ def microscope_section(found: Stored, seen: Sequence[Mapping[str, Any]]) -> list
         "",
         f"Spearman's rank correlation over these {len(pairs)} pairs: {spearman(share, changes):.2f}.",
         "",
-        "`python -m benchmarks.microscope --n 100 --json results/microscope.json`, `python -m benchmarks run scale_mismatch`",
+        "`python -m benchmarks.microscope --n 100 --json results/microscope.json`, "
+        "`python -m benchmarks run scale_mismatch`",
         "",
     ]
     return lines
