@@ -3,8 +3,8 @@
     pip install -c constraints.txt -e ".[dev,peers]"
     python -m benchmarks.peers --json results/peers.json
 
-All train PPO with the same network (two hidden layers of 64), about 2,560 steps per update, 4 epochs
-of 4 minibatches, on the same cores (one by default; only JAX makes use of more). Compilation is left
+All train PPO with the same network (two hidden layers of 64, then of 256), about 2,560 steps per
+update, 4 epochs of 4 minibatches, on the same cores (one by default; only JAX makes use of more). Compilation is left
 out (the first run of each warms up). Every number is the best of the repetitions, which alternate
 between the trainers. rejax only has environments written in JAX, so it runs its own CartPole and no
 Chain. GroupPPO runs whole rollouts: 14 groups of 8 of an untrained policy on CartPole come to about
@@ -34,7 +34,9 @@ import agentic_gym  # noqa: F401
 from agentic_gym.sb3 import AgenticVecEnv
 from algos import GroupPPO
 
-STEPS, EPOCHS, MINIBATCHES, WIDTHS, N_ENVS = 2560, 4, 4, [64, 64], 64
+STEPS, EPOCHS, MINIBATCHES, N_ENVS = 2560, 4, 4, 64
+WIDTHS = (64, 256)
+"""Both hidden layers."""
 CHAIN = {"options": 4, "depth": 10, "graded": True}
 JAX_STEPS = 40 * STEPS
 Run = Callable[[], int]
@@ -64,27 +66,27 @@ def _learner(model: Any, steps: int) -> Run:
     return run
 
 
-def group_ppo(env_id: str, **env_kwargs: Any) -> Run:
+def group_ppo(net_arch: list[int], env_id: str, **env_kwargs: Any) -> Run:
     """Ours: rollouts from reset seeds on CartPole, from prompts on Chain."""
     n_prompts = 32 if env_kwargs else 14
     model = GroupPPO(
         "MessagePolicy", env_id, n_prompts=n_prompts, group_size=8, n_epochs=EPOCHS, n_minibatches=MINIBATCHES,
         learning_rate=1e-6, seed=0, diagnostics_interval=0, env_kwargs=env_kwargs or None,
-        policy_kwargs={"net_arch": WIDTHS},
+        policy_kwargs={"net_arch": net_arch},
     )  # fmt: skip
     return _learner(model, 4 * STEPS)
 
 
-def sb3(env: Any, algorithm: Any = PPO, **policy_kwargs: Any) -> Run:
+def sb3(net_arch: list[int], env: Any, algorithm: Any = PPO) -> Run:
     """SB3, and sbx, which has its interface."""
     model = algorithm(
         "MlpPolicy", env, n_steps=STEPS // N_ENVS, batch_size=STEPS // MINIBATCHES, n_epochs=EPOCHS,
-        learning_rate=1e-6, seed=0, policy_kwargs={"net_arch": WIDTHS, **policy_kwargs},
+        learning_rate=1e-6, seed=0, policy_kwargs={"net_arch": net_arch},
     )  # fmt: skip
     return _learner(model, STEPS)
 
 
-def rejax_ppo() -> Run:
+def rejax_ppo(net_arch: list[int]) -> Run:
     """PPO with environment and update in one compiled function."""
     import jax
     import rejax
@@ -92,7 +94,7 @@ def rejax_ppo() -> Run:
     algorithm = rejax.PPO.create(
         env="CartPole-v1", num_envs=N_ENVS, num_steps=STEPS // N_ENVS, num_epochs=EPOCHS,
         num_minibatches=MINIBATCHES, total_timesteps=JAX_STEPS, eval_freq=JAX_STEPS, learning_rate=1e-6,
-        skip_initial_evaluation=True, agent_kwargs={"hidden_layer_sizes": WIDTHS},
+        skip_initial_evaluation=True, agent_kwargs={"hidden_layer_sizes": net_arch},
     )  # fmt: skip
     train = jax.jit(algorithm.train)
     key = jax.random.PRNGKey(0)
@@ -104,7 +106,7 @@ def rejax_ppo() -> Run:
     return run
 
 
-def tianshou_ppo() -> Run:
+def tianshou_ppo(net_arch: list[int]) -> Run:
     """PPO with tianshou's vector environment in this process, collecting and updating in turn."""
     import gymnasium
     from tianshou.data import Collector, VectorReplayBuffer
@@ -114,7 +116,7 @@ def tianshou_ppo() -> Run:
     from tianshou.utils.net.discrete import Actor, Critic
 
     envs = DummyVectorEnv([lambda: gymnasium.make("CartPole-v1")] * N_ENVS)
-    actor, critic = Actor(Net(4, hidden_sizes=WIDTHS), 2), Critic(Net(4, hidden_sizes=WIDTHS))
+    actor, critic = Actor(Net(4, hidden_sizes=net_arch), 2), Critic(Net(4, hidden_sizes=net_arch))
     policy = PPOPolicy(
         actor, critic, torch.optim.Adam(ActorCritic(actor, critic).parameters(), lr=1e-6),
         torch.distributions.Categorical, action_space=gymnasium.spaces.Discrete(2),
@@ -130,18 +132,20 @@ def tianshou_ppo() -> Run:
     return run
 
 
-def measure(repetitions: int) -> dict[str, dict[str, float]]:
+def measure(width: int, repetitions: int) -> dict[str, dict[str, float]]:
     """Return steps per second by environment and trainer."""
     from sbx import PPO as SBX
 
+    net_arch = [width, width]
     runs: dict[tuple[str, str], Run] = {
-        ("CartPole-v1", "GroupPPO"): group_ppo("CartPole-v1"),
-        ("CartPole-v1", "SB3 PPO"): sb3(make_vec_env("CartPole-v1", N_ENVS)),
-        ("CartPole-v1", "tianshou PPO"): tianshou_ppo(),
-        ("CartPole-v1", "sbx PPO"): sb3(make_vec_env("CartPole-v1", N_ENVS), SBX),
-        ("CartPole-v1", "rejax PPO"): rejax_ppo(),
-        ("Chain-v0", "GroupPPO"): group_ppo("agentic_gym/Chain-v0", **CHAIN),
-        ("Chain-v0", "SB3 PPO"): sb3(AgenticVecEnv(N_ENVS, family="Chain", **CHAIN)),
+        ("CartPole-v1", "GroupPPO"): group_ppo(net_arch, "CartPole-v1"),
+        ("CartPole-v1", "SB3 PPO"): sb3(net_arch, make_vec_env("CartPole-v1", N_ENVS)),
+        ("CartPole-v1", "tianshou PPO"): tianshou_ppo(net_arch),
+        ("CartPole-v1", "sbx PPO"): sb3(net_arch, make_vec_env("CartPole-v1", N_ENVS), SBX),
+        ("CartPole-v1", "rejax PPO"): rejax_ppo(net_arch),
+        ("Chain-v0", "GroupPPO"): group_ppo(net_arch, "agentic_gym/Chain-v0", **CHAIN),
+        ("Chain-v0", "SB3 PPO"): sb3(net_arch, AgenticVecEnv(N_ENVS, family="Chain", **CHAIN)),
+        ("Chain-v0", "sbx PPO"): sb3(net_arch, AgenticVecEnv(N_ENVS, family="Chain", **CHAIN), SBX),
     }
     best = dict.fromkeys(runs, 0.0)
     for repetition in range(repetitions + 1):
@@ -161,11 +165,12 @@ def main(options: Options) -> None:
     torch.set_num_threads(1)
     # Before JAX is imported, which makes its threads then.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
-    rates = measure(options.repetitions)
-    table = Table("environment", "trainer", "steps/s", title="training, two layers of 64")
-    for environment, by_trainer in rates.items():
-        for trainer, rate in by_trainer.items():
-            table.add_row(environment, trainer, f"{rate:,.0f}")
+    rates = {str(width): measure(width, options.repetitions) for width in WIDTHS}
+    table = Table("two layers of", "environment", "trainer", "steps/s", title="training")
+    for width, by_environment in rates.items():
+        for environment, by_trainer in by_environment.items():
+            for trainer, rate in by_trainer.items():
+                table.add_row(width, environment, trainer, f"{rate:,.0f}")
     Console().print(table)
     if options.json is not None:
         packages = ("torch", "stable-baselines3", "tianshou", "sbx-rl", "rejax", "jax")

@@ -101,29 +101,47 @@ def speed_table(root: Path = store.RESULTS) -> str:
             f"{' / '.join(f'{rate:.1f}' for rate in engine.values())} million",
         ),
     ]
-    times = speed["minibatch_microseconds"]
+    updates = {width: t["update"] / t["products"] for width, t in speed["minibatch_microseconds"].items()}
+    widths = ", ".join(f"{ratio:.1f} times (width {width})" for width, ratio in updates.items())
+    loss = speed["loss_microseconds"]
     recipes = speed["train_milliseconds"]
     ratios = {name: value / recipes["grpo"] for name, value in recipes.items()}
     dearer = sorted((name for name in ratios if ratios[name] > WITHIN), key=lambda name: -ratios[name])
     lines = ["| | turns/s |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows), ""]
     lines.append(
-        f"One minibatch update takes {times['update'] / times['products']:.1f} times as long as its matrix products "
-        f"alone. {len(ratios) - len(dearer)} of {len(ratios)} recipes take at most {WITHIN} times as long as `grpo` "
-        "for an update"
+        f"One minibatch update takes as long as its matrix products alone, times: {widths}. "
+        f"Its loss takes {loss['eager']:.0f} microseconds, and {loss['compiled']:.0f} through `torch.compile`, which "
+        f"the trainer leaves alone. {len(ratios) - len(dearer)} of {len(ratios)} recipes take at most {WITHIN} times "
+        "as long as `grpo` for an update"
         + (f"; above: {', '.join(f'`{name}` ({ratios[name]:.2f})' for name in dearer)}." if dearer else ".")
     )
     peers = _read(root / "peers.json")
-    by_trainer = peers["steps_per_second"]["CartPole-v1"]
-    listed = ", ".join(f"{name} {rate:,.0f}" for name, rate in sorted(by_trainer.items(), key=lambda pair: -pair[1]))
-    lines += ["", f"On CartPole-v1, all on {_cores(peers)} (`{peers['command']}`), steps/s: {listed}."]
+    beside = [
+        (width, environment, ", ".join(f"{name} {rate:,.0f}" for name, rate in _falling(by_trainer)))
+        for width, by_environment in peers["steps_per_second"].items()
+        for environment, by_trainer in by_environment.items()
+    ]
+    lines += [
+        "",
+        f"Beside other trainers of PPO, all on {_cores(peers)} (`{peers['command']}`):",
+        "",
+        "| two layers of | environment | steps/s |",
+        "|---|---|---|",
+        *(f"| {' | '.join(row)} |" for row in beside),
+    ]
     if (root / "sweep.json").exists():
         sweep = _read(root / "sweep.json")
         lines += [
             "",
-            f"A sweep of {sweep['runs']} runs is {sweep['ratio']:.2f} times as fast with two processes as with one "
+            f"A sweep of {sweep['runs']} runs is {sweep['ratio']:.2f} times as fast with two processes as with one; "
+            f"two programs that share nothing get {sweep['ceiling']:.2f} times as much done as one on that machine "
             f"(`{sweep['command']}`).",
         ]
     return "\n".join(lines)
+
+
+def _falling(rates: dict[str, float]) -> list[tuple[str, float]]:
+    return sorted(rates.items(), key=lambda pair: -pair[1])
 
 
 def _cores(document: dict[str, Any]) -> str:

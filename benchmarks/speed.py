@@ -1,6 +1,6 @@
 """Speed: GroupPPO against SB3 PPO, the update against its matrix products, and the engine alone.
 
-    python -m benchmarks.speed              # everything, about two minutes
+    python -m benchmarks.speed              # everything, about three minutes
     python -m benchmarks.speed --json results/speed.json
 
 Every measurement is the best of several repetitions in one process with one thread, alternating
@@ -35,6 +35,7 @@ from algos import RECIPES, GroupPPO
 from algos.advantages import advantages
 from algos.collector import Trajectories, collect
 from algos.surrogates.aggregation import token_weights
+from algos.surrogates.loss import token_losses
 from algos.threads import limit_threads
 from algos.update import UpdateTensors
 
@@ -42,6 +43,8 @@ ENVIRONMENT = "agentic_gym/Chain-v0"
 # Graded, so that every group has a signal: an update without one costs nothing.
 KNOBS = {"options": 4, "depth": 10, "graded": True}
 WIDTHS = [64, 64]
+UPDATE_WIDTHS = (64, 128, 256, 512)
+"""Both hidden layers of the networks whose update is set beside its matrix products."""
 GROUPS, GROUP_SIZE = 32, 8
 TURNS = GROUPS * GROUP_SIZE * 10
 MINIBATCHES = 4
@@ -109,16 +112,35 @@ def rates(runs: dict[str, Callable[[], int]], repetitions: int) -> dict[str, flo
     return best
 
 
-def update_times(repetitions: int) -> dict[str, float]:
-    """Microseconds of one minibatch: optimiser step included, and its bare matrix products."""
-    model = GroupPPO("MessagePolicy", ENVIRONMENT, n_prompts=GROUPS, group_size=GROUP_SIZE, env_kwargs=KNOBS, seed=0)
+def one_minibatch(width: int) -> tuple[GroupPPO, UpdateTensors]:
+    """Return a model whose hidden layers have that width, and a minibatch to train it on."""
+    model = GroupPPO(
+        "MessagePolicy", ENVIRONMENT, n_prompts=GROUPS, group_size=GROUP_SIZE, env_kwargs=KNOBS, seed=0,
+        policy_kwargs={"net_arch": [width, width]},
+    )  # fmt: skip
     model.learn(1, log_interval=None)
     prompt = np.repeat(np.arange(GROUPS), GROUP_SIZE)
     data = collect(model.rows, model.policy, prompt, np.arange(len(prompt)), np.random.default_rng(0))
     assert data is not None
     credit, weights = advantages("grpo", data.batch) + 0.1, token_weights(model.scheme, data.batch)
     tensors = UpdateTensors.build(model.policy, model.scheme, data, credit, weights)
-    part = next(tensors.shuffled(np.random.default_rng(0)).minibatches(MINIBATCHES))
+    return model, next(tensors.shuffled(np.random.default_rng(0)).minibatches(MINIBATCHES))
+
+
+def fastest(functions: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Microseconds of each, the fastest of the rounds, in which they take turns."""
+    best = dict.fromkeys(functions, np.inf)
+    for _ in range(rounds):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            best[name] = min(best[name], (time.perf_counter() - start) * 1e6)
+    return best
+
+
+def update_times(width: int, repetitions: int) -> dict[str, float]:
+    """Microseconds of one minibatch: optimiser step included, and its bare matrix products."""
+    model, part = one_minibatch(width)
     layers = [weight.detach() for weight in model.policy.actor.weights]
 
     def step() -> None:
@@ -135,13 +157,28 @@ def update_times(repetitions: int) -> dict[str, float]:
                 if layer is not inputs[0]:
                     delta = delta @ weight.t()
 
-    best = {"update": np.inf, "products": np.inf}
-    for _ in range(100 * repetitions):
-        for name, function in (("update", step), ("products", products)):
-            start = time.perf_counter()
-            function()
-            best[name] = min(best[name], (time.perf_counter() - start) * 1e6)
-    return best
+    return fastest({"update": step, "products": products}, 100 * repetitions)
+
+
+def loss_times(repetitions: int) -> dict[str, float]:
+    """Microseconds of the loss of one minibatch and its gradient, as it is and through ``torch.compile``.
+
+    Returns:
+        ``eager``, ``compiled``, and the seconds of the compilation, ``compilation_s``.
+    """
+    model, part = one_minibatch(WIDTHS[0])
+
+    def loss(log_prob: torch.Tensor) -> torch.Tensor:
+        return (part.weights * token_losses(model.scheme, part.tokens(log_prob))).sum()
+
+    def pulled(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], object]:
+        return lambda: function(part.old_log_prob.clone().requires_grad_()).backward()  # type: ignore[no-untyped-call]
+
+    compiled = pulled(torch.compile(loss))
+    start = time.perf_counter()
+    compiled()
+    seconds = time.perf_counter() - start
+    return {**fastest({"eager": pulled(loss), "compiled": compiled}, 100 * repetitions), "compilation_s": seconds}
 
 
 def recipe_times(repetitions: int) -> dict[str, float]:
@@ -215,7 +252,8 @@ def measure(repetitions: int) -> dict[str, Any]:
         },
         "setting": {"environment": ENVIRONMENT, **KNOBS, "widths": WIDTHS, "turns_per_update": TURNS},
         "turns_per_second": trainers,
-        "minibatch_microseconds": update_times(repetitions),
+        "minibatch_microseconds": {str(width): update_times(width, repetitions) for width in UPDATE_WIDTHS},
+        "loss_microseconds": loss_times(repetitions),
         "train_milliseconds": recipe_times(repetitions),
         "engine_turns_per_second": {
             family: {str(n): engine_rate(family, n, repetitions) for n in ROWS} for family in FAMILIES
@@ -230,11 +268,17 @@ def show(result: dict[str, Any]) -> None:
     for name, rate in result["turns_per_second"].items():
         trainers.add_row(name, f"{rate:,.0f}")
     console.print(trainers)
-    times = result["minibatch_microseconds"]
-    ratio = times["update"] / times["products"]
+    updates = Table(
+        "width", "update, us", "its matrix products, us", "ratio", title=f"a minibatch of {TURNS // MINIBATCHES} turns"
+    )
+    for width, times in result["minibatch_microseconds"].items():
+        ratio = times["update"] / times["products"]
+        updates.add_row(width, f"{times['update']:.0f}", f"{times['products']:.0f}", f"{ratio:.2f}")
+    console.print(updates)
+    loss = result["loss_microseconds"]
     console.print(
-        f"one minibatch of {TURNS // MINIBATCHES} turns: {times['update']:.0f} us, "
-        f"its matrix products alone {times['products']:.0f} us ({ratio:.2f} times)"
+        f"the loss and its gradient: {loss['eager']:.0f} us, through torch.compile {loss['compiled']:.0f} us, "
+        f"compiled in {loss['compilation_s']:.0f} s"
     )
     by_recipe = result["train_milliseconds"]
     recipes = Table("recipe", "one update, ms", "times grpo's")

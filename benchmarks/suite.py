@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import gymnasium
 import numpy as np
@@ -53,7 +53,9 @@ SUCCESS_RATE = 0.2
 """Success of the base policy."""
 LEARNED, SOLVED = 0.8, 0.95
 """Normalised scores: that counts as learned; at that learning stops."""
-GROUP_PPO: dict[str, Any] = dict(scheme="grpo", n_prompts=16, n_epochs=4, n_minibatches=4, learning_rate=1e-3)
+GROUP_PPO: dict[str, Any] = dict(scheme="grpo", n_prompts=16, n_epochs=4, n_minibatches=4)
+LEARNING_RATES = {"GroupPPO": 1e-3, "GroupPPO at 3e-4": 3e-4}
+"""The default of GroupPPO, and that of SB3's PPO, at which learning is slow enough to be watched."""
 CHUNK = 2000
 """Turns between two looks at the clock."""
 SB3_ROWS = 64
@@ -108,7 +110,8 @@ class Options:
         ids: which ids, for example Search-v0; by default all.
         quick: measure next to nothing, to see that everything works.
         again: measure also what is stored already.
-        engine_only: of what is stored, measure the engine's speed and memory again, and nothing else.
+        only: of what is stored, measure again the engine's speed and memory, or what GroupPPO learns, and
+            nothing else.
         sb3_seconds: CPU seconds for each of SB3's algorithms on each family; 0 leaves them out.
         seed: seed of policies and samples.
         show: only show what is stored.
@@ -119,7 +122,7 @@ class Options:
     ids: tuple[str, ...] = ()
     quick: bool = False
     again: bool = False
-    engine_only: bool = False
+    only: Literal["engine", "learning"] | None = None
     sb3_seconds: float | None = None
     seed: int = 0
     show: bool = False
@@ -362,9 +365,13 @@ def summarise(curve: Sequence[Mapping[str, Any]], early: float) -> dict[str, Any
     }
 
 
-def start_model(env_id: str, budget: Budget, seed: int) -> tuple[GroupPPO, WarmStart]:
+def start_model(
+    env_id: str, budget: Budget, seed: int, learning_rate: float = LEARNING_RATES["GroupPPO"]
+) -> tuple[GroupPPO, WarmStart]:
     """Return a model that succeeds now and then."""
-    model = GroupPPO("MessagePolicy", env_id, group_size=GROUP_SIZE, seed=seed, **GROUP_PPO)
+    model = GroupPPO(
+        "MessagePolicy", env_id, group_size=GROUP_SIZE, seed=seed, learning_rate=learning_rate, **GROUP_PPO
+    )
     reached = warmstart(
         model, SUCCESS_RATE, rollouts=budget.warmstart_rollouts, max_epochs=budget.warmstart_epochs, seed=seed
     )
@@ -392,16 +399,24 @@ def measure_id(env_id: str, budget: Budget, seed: int) -> dict[str, Any]:
         model, reached = start_model(env_id, budget, seed)
         entry["warmstart"] = {"cpu_s": round(time.process_time() - start, 3), **asdict(reached)}
         entry["rollouts"] = rollouts(env_id, model, budget, seed)
-        examiner = Examiner(env_id, budget)
-        times = points_in_time(budget, budget.learning_seconds)
-        curve = learning_curve(GroupLearner(model, seed), examiner, times, SOLVED)
-        entry["learning"] = {"GroupPPO": {**summarise(curve, budget.early_seconds), "curve": curve}}
+        entry["learning"] = group_learning(env_id, budget, seed)
         if budget.sb3_seconds > 0 and env_id in DEFAULT_IDS:
-            times = points_in_time(budget, budget.sb3_seconds)
+            examiner, times = Examiner(env_id, budget), points_in_time(budget, budget.sb3_seconds)
             for name in ("PPO", "MaskablePPO"):
                 curve = learning_curve(Sb3Learner(name, env_id, seed), examiner, times, SOLVED)
                 entry["learning"][name] = {**summarise(curve, budget.early_seconds), "curve": curve}
     return {**entry, "warnings": texts}
+
+
+def group_learning(env_id: str, budget: Budget, seed: int) -> dict[str, Any]:
+    """Let GroupPPO learn from the base policy, once with each learning rate."""
+    examiner, times = Examiner(env_id, budget), points_in_time(budget, budget.learning_seconds)
+    learned = {}
+    for name, rate in LEARNING_RATES.items():
+        model, _ = start_model(env_id, budget, seed, rate)
+        curve = learning_curve(GroupLearner(model, seed), examiner, times, SOLVED)
+        learned[name] = {**summarise(curve, budget.early_seconds), "curve": curve}
+    return learned
 
 
 def measure_engine(env_id: str, budget: Budget) -> dict[str, Any]:
@@ -412,16 +427,21 @@ def measure_engine(env_id: str, budget: Budget) -> dict[str, Any]:
     }
 
 
-def measure_engines(options: Options, budget: Budget, path: Path, console: Console) -> None:
-    """Measure the engine of every chosen id that is stored again, and say so in its entry."""
-    results = load(path)
+def measure_part(options: Options, budget: Budget, path: Path, console: Console) -> None:
+    """Measure one part of every chosen id that is stored again, and say so in its entry."""
+    results, part = load(path), options.only
     for env_id in chosen_ids(options.ids):
         if env_id in results["ids"]:
-            start = time.perf_counter()
-            measured = measure_engine(env_id, budget)
-            results["ids"][env_id] |= {**measured, "engine_measured": origin(time.perf_counter() - start)}
+            entry, start = results["ids"][env_id], time.perf_counter()
+            if part == "engine":
+                entry |= measure_engine(env_id, budget)
+            else:
+                with noted_warnings():  # Those of the base policy are noted in the entry already.
+                    entry["learning"] |= group_learning(env_id, budget, options.seed)
+                entry["settings"] = make_settings(options.seed, budget)
+            entry[f"{part}_measured"] = origin(time.perf_counter() - start)
             save(results, path)
-            console.print(f"{env_id}: engine measured", highlight=False)
+            console.print(f"{env_id}: {part} measured", highlight=False)
 
 
 def measure_all(options: Options, budget: Budget, path: Path, console: Console) -> list[str]:
@@ -452,7 +472,7 @@ def make_settings(seed: int, budget: Budget) -> dict[str, Any]:
     """Return everything that a measurement depends on besides the code, as JSON gives it back."""
     protocol = {
         "group_size": GROUP_SIZE, "success_rate": SUCCESS_RATE, "learned": LEARNED, "solved": SOLVED,
-        "group_ppo": GROUP_PPO, "sb3_rows": SB3_ROWS, "sb3_ppo": SB3_PPO,
+        "group_ppo": GROUP_PPO, "learning_rates": LEARNING_RATES, "sb3_rows": SB3_ROWS, "sb3_ppo": SB3_PPO,
     }  # fmt: skip
     return dict(json.loads(json.dumps({"seed": seed, **asdict(budget), **protocol})))
 
@@ -505,8 +525,8 @@ def main(options: Options) -> int:
     failed = []
     if not options.show:
         with limit_threads(1):
-            if options.engine_only:
-                measure_engines(options, budget, path, console)
+            if options.only:
+                measure_part(options, budget, path, console)
             else:
                 failed = measure_all(options, budget, path, console)
     show(load(path), console)

@@ -126,8 +126,9 @@ def gmpo(
     """
     sign, d = tokens.credit.sign(), tokens.log_ratio
     kept = sign * torch.minimum(sign * d, sign * d.clamp(-scheme.clip_low, scheme.clip_high))
-    ratio = tokens.rollout_mean(kept).clamp(max=max_log_ratio).exp()
-    return -tokens.rollout_mean(tokens.credit) * ratio
+    mean = tokens.rollout_totals(kept) / tokens.rollout_counts.clamp(min=1)
+    ratio = mean.clamp(max=max_log_ratio).exp()
+    return (-tokens.rollout_credit * ratio)[tokens.owner].unsqueeze(1)
 
 
 WIDTH = (0.0, 1.0)

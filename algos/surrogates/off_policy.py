@@ -147,8 +147,7 @@ def gvpo(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, gvpo_beta: 
     mean over the group's n rollouts has no gradient. Groups must not be cut by minibatches.
     """
     sums = gvpo_beta * tokens.rollout_totals(tokens.log_ratio)
-    count = tokens.rollout_totals(tokens.mask.to(sums.dtype))
-    present = (count > 0).to(sums.dtype)
+    present = (tokens.rollout_counts > 0).to(sums.dtype)
     owner, ids = tokens.owner, tokens.columns["prompt_id"][:, 0].long()
     group = torch.zeros(tokens.n_rollouts, dtype=torch.long, device=ids.device).scatter(0, owner, ids)
     n_groups = int(ids.max()) + 1 if len(ids) else 1
@@ -156,7 +155,7 @@ def gvpo(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, gvpo_beta: 
     if not torch.equal(size[ids], tokens.columns["prompt_size"][:, 0].to(size)):
         raise ValueError("a minibatch cuts a group of rollouts; surrogate='gvpo' needs whole groups.")
     mean = sums.new_zeros(n_groups).index_add(0, group, sums.detach() * present) / size.clamp(min=1)
-    advantage = tokens.rollout_totals(tokens.credit) / count.clamp(min=1)
-    error = (sums - mean[group] - advantage)[owner].unsqueeze(1)
-    n = size[ids].unsqueeze(1)
-    return torch.where(n > 1, n / (n - 1).clamp(min=1), torch.zeros_like(n)) * error**2 / 2.0
+    n = size[group]
+    correction = torch.where(n > 1, n / (n - 1).clamp(min=1), torch.zeros_like(n))
+    error = sums - mean[group] - tokens.rollout_credit
+    return (correction * error**2 / 2.0)[owner].unsqueeze(1)

@@ -61,9 +61,20 @@ class Tokens:
         per_turn = values.sum(dim=1)
         return per_turn.new_zeros(self.n_rollouts).index_add(0, self.owner, per_turn)
 
+    @functools.cached_property
+    def rollout_counts(self) -> torch.Tensor:
+        """(n_rollouts,) float, the tokens of each rollout in the loss."""
+        return self.rollout_totals(self.mask.to(self.log_prob.dtype))
+
     def rollout_mean(self, values: torch.Tensor) -> torch.Tensor:
         """Return (m, 1) the mean over the tokens of each turn's rollout."""
-        return self.rollout_sum(values) / self.rollout_sum(self.mask.to(values.dtype)).clamp(min=1)
+        means = self.rollout_totals(values) / self.rollout_counts.clamp(min=1)
+        return means[self.owner].unsqueeze(1)
+
+    @functools.cached_property
+    def rollout_credit(self) -> torch.Tensor:
+        """(n_rollouts,) the mean advantage of each rollout's tokens."""
+        return self.rollout_totals(self.credit) / self.rollout_counts.clamp(min=1)
 
     @property
     def owner(self) -> torch.Tensor:

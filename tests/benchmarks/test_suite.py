@@ -65,10 +65,13 @@ def test_an_id_is_measured_in_full(entries):
         assert all(rate > 0 for rate in entry["turns_per_second"].values()) and entry["bytes_per_row"]["kept"] > 100
         assert list(entry["rollouts"]) == [known.environment for known in truth(env_id)]
         assert all(set(found) == {"expert", "random", "base"} for found in entry["rollouts"].values())
-        learned = entry["learning"]["GroupPPO"]
-        times = [point["cpu_s"] for point in learned["curve"]]
-        assert times[0] == 0 and times == sorted(times) and learned["turns_end"] > 0
-        assert learned["score_start"] == learned["curve"][0]["score"]
+        assert set(entry["learning"]) == set(suite.LEARNING_RATES)
+        for learned in entry["learning"].values():
+            times = [point["cpu_s"] for point in learned["curve"]]
+            assert times[0] == 0 and times == sorted(times) and learned["turns_end"] > 0
+            assert learned["score_start"] == learned["curve"][0]["score"]
+        first, second = (learned["score_start"] for learned in entry["learning"].values())
+        assert first == second
 
 
 def test_curve_ends_when_it_is_solved():
@@ -155,13 +158,19 @@ def test_tables_and_page(tmp_path, entries):
     assert "make suite" in suite_results.page({"ids": {}})
 
 
-def test_the_engine_alone_is_measured_again(tmp_path):
+def test_a_part_alone_is_measured_again(tmp_path):
     path = tmp_path / "suite.json"
-    before = {"settings": {}, "turns_per_second": {"1": 1.0}, "bytes_per_row": {}, "learning": "kept"}
+    before = {"settings": {}, "turns_per_second": {"1": 1.0}, "bytes_per_row": {}, "learning": {"PPO": "kept"}}
     suite_results.save({"ids": {"agentic_gym/Chain-v0": before}}, path)
-    suite.measure_engines(suite.Options(engine_only=True), TINY, path, Console(file=io.StringIO()))
+    console = Console(file=io.StringIO())
+    suite.measure_part(suite.Options(only="learning"), TINY, path, console)
+    entry = suite_results.load(path)["ids"]["agentic_gym/Chain-v0"]
+    assert set(entry["learning"]) == {"PPO", *suite.LEARNING_RATES} and entry["turns_per_second"] == {"1": 1.0}
+    assert entry["settings"] == suite.make_settings(0, TINY)
+    suite.measure_part(suite.Options(only="engine"), TINY, path, console)
     after = suite_results.load(path)["ids"]
     assert list(after) == ["agentic_gym/Chain-v0"]
+    assert after["agentic_gym/Chain-v0"]["learning"] == entry["learning"]
     entry = after["agentic_gym/Chain-v0"]
-    assert entry["learning"] == "kept" and entry["turns_per_second"]["1"] > 100 and entry["bytes_per_row"]["kept"] > 0
+    assert entry["turns_per_second"]["1"] > 100 and entry["bytes_per_row"]["kept"] > 0
     assert set(entry["engine_measured"]) >= {"date", "command", "versions", "machine"}
