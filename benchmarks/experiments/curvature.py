@@ -4,6 +4,7 @@ import dataclasses
 
 from benchmarks.claims.regimes import SHORT
 from benchmarks.experiment import Experiment, Regime
+from benchmarks.experiments._common import CHAIN_RATES, SEEDS, TUNING_SEEDS, quick
 
 EXPERIMENT = Experiment(
     name="curvature",
@@ -22,19 +23,11 @@ EXPERIMENT = Experiment(
         "grpo:scale=none",
         "lite_ppo",
     ),
-    seeds=tuple(range(10)),
-    tuning_seeds=(100, 101),
-    learning_rates=(1e-3, 3e-3, 1e-2),
+    seeds=SEEDS,
+    tuning_seeds=TUNING_SEEDS,
+    learning_rates=CHAIN_RATES,
     # With few prompts a policy learns these, and nothing about others.
     budget=dataclasses.replace(SHORT, eval_split="train"),
 )
 
-QUICK = dataclasses.replace(
-    EXPERIMENT,
-    name="curvature_quick",
-    regimes=EXPERIMENT.regimes[-1:],
-    schemes=EXPERIMENT.schemes[:3],
-    seeds=(0, 1),
-    tuning_seeds=(),
-    learning_rates=(3e-3,),
-)
+QUICK = quick(EXPERIMENT)

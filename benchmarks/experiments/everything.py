@@ -1,10 +1,9 @@
 """All recipes on the mixture where everything is mismatched."""
 
-import dataclasses
-
 from algos.recipes import RECIPES
 from benchmarks.claims.regimes import LONG
 from benchmarks.experiment import Experiment, Regime
+from benchmarks.experiments._common import SEEDS, TUNING_SEEDS, WORLD_RATES, quick
 
 EXPERIMENT = Experiment(
     name="everything",
@@ -14,18 +13,10 @@ EXPERIMENT = Experiment(
     metric="mean",
     regimes=(Regime("all", "agentic_gym/Mixture-v0", {"preset": "all"}, 1.0),),
     schemes=tuple(RECIPES),
-    seeds=tuple(range(10)),
-    tuning_seeds=(100, 101),
-    learning_rates=(1e-3, 3e-3, 1e-2),
+    seeds=SEEDS,
+    tuning_seeds=TUNING_SEEDS,
+    learning_rates=WORLD_RATES,
     budget=LONG,
 )
 
-QUICK = dataclasses.replace(
-    EXPERIMENT,
-    name="everything_quick",
-    regimes=EXPERIMENT.regimes[-1:],
-    schemes=EXPERIMENT.schemes[:3],
-    seeds=(0, 1),
-    tuning_seeds=(),
-    learning_rates=(3e-3,),
-)
+QUICK = quick(EXPERIMENT)

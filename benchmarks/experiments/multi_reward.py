@@ -1,9 +1,8 @@
 """Does decoupled normalisation win as the ranges of several rewards grow apart?"""
 
-import dataclasses
-
 from benchmarks.claims.regimes import LONG
 from benchmarks.experiment import Experiment, Regime
+from benchmarks.experiments._common import SEEDS, TUNING_SEEDS, WORLD_RATES, quick
 
 EXPERIMENT = Experiment(
     name="multi_reward",
@@ -22,18 +21,10 @@ EXPERIMENT = Experiment(
         "gdpo",
         "maestro",
     ),
-    seeds=tuple(range(10)),
-    tuning_seeds=(100, 101),
-    learning_rates=(1e-3, 3e-3, 1e-2),
+    seeds=SEEDS,
+    tuning_seeds=TUNING_SEEDS,
+    learning_rates=WORLD_RATES,
     budget=LONG,
 )
 
-QUICK = dataclasses.replace(
-    EXPERIMENT,
-    name="multi_reward_quick",
-    regimes=EXPERIMENT.regimes[-1:],
-    schemes=EXPERIMENT.schemes[:3],
-    seeds=(0, 1),
-    tuning_seeds=(),
-    learning_rates=(3e-3,),
-)
+QUICK = quick(EXPERIMENT)

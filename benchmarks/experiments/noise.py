@@ -1,9 +1,8 @@
 """Which schemes are robust against reward noise, normal and heavy-tailed?"""
 
-import dataclasses
-
 from benchmarks.claims.regimes import SHORT
 from benchmarks.experiment import Experiment, Regime
+from benchmarks.experiments._common import CHAIN_RATES, SEEDS, TUNING_SEEDS, quick
 
 EXPERIMENT = Experiment(
     name="noise",
@@ -53,18 +52,10 @@ EXPERIMENT = Experiment(
         "krpo",
         "erpo",
     ),
-    seeds=tuple(range(10)),
-    tuning_seeds=(100, 101),
-    learning_rates=(1e-3, 3e-3, 1e-2),
+    seeds=SEEDS,
+    tuning_seeds=TUNING_SEEDS,
+    learning_rates=CHAIN_RATES,
     budget=SHORT,
 )
 
-QUICK = dataclasses.replace(
-    EXPERIMENT,
-    name="noise_quick",
-    regimes=EXPERIMENT.regimes[-1:],
-    schemes=EXPERIMENT.schemes[:3],
-    seeds=(0, 1),
-    tuning_seeds=(),
-    learning_rates=(3e-3,),
-)
+QUICK = quick(EXPERIMENT)
