@@ -29,7 +29,7 @@ test: .venv/installed
 # What is stored in ROOT counts as finished; `make reproduce ROOT=fresh/results` makes everything anew.
 reproduce: .venv/installed
 	$(BIN)/python -m benchmarks run scale_mismatch --jobs $(JOBS) --root $(ROOT)
-	test -f $(ROOT)/microscope.json || $(BIN)/python -m benchmarks.microscope --n 100 --json $(ROOT)/microscope.json
+	test -f $(ROOT)/microscope.json || $(BIN)/python -m benchmarks.microscope --jobs $(JOBS) --json $(ROOT)/microscope.json
 	test -f $(ROOT)/credit.json || $(BIN)/python -m benchmarks.credit --json $(ROOT)/credit.json
 	for name in scale_mismatch curves gradient_share microscope credit_by_turn decision surrogates; do \
 		$(BIN)/python -m plots $$name --root $(ROOT) || exit 1; done

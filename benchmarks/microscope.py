@@ -1,16 +1,19 @@
 """The microscope: each scheme's gradient estimate against the exact gradient, on chains.
 
-    python -m benchmarks.microscope                                   # the table
-    python -m benchmarks.microscope --json results/microscope.json    # and its numbers
+    python -m benchmarks.microscope --jobs 2                                   # the table, 15 minutes
+    python -m benchmarks.microscope --jobs 2 --json results/microscope.json    # and its numbers
 
 On ``Chain`` the probability that a policy succeeds is a product of the probabilities of the right
 messages, so the gradient of the mean score over prompts and environments is exact, without
 sampling. A scheme's estimate is the gradient of its loss at the start of an update (all ratios 1),
-sampled many times. Both are taken with respect to all weights of a warm-started policy.
+sampled many times. Both are taken with respect to all weights of a warm-started policy. All of it
+is done for several such policies; what is shown is their median, and the lowest and highest of them.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import tyro
+from joblib import Parallel, delayed
 from rich.console import Console
 from rich.table import Table
 
@@ -156,6 +160,14 @@ def estimate(model: GroupPPO, data: Trajectories) -> FloatArray:
     return np.array(parts)
 
 
+@functools.lru_cache(maxsize=2)
+def base_policy(setting: Setting, seed: int) -> tuple[dict[str, torch.Tensor], FloatArray]:
+    """Return the weights of a policy that succeeds in three rollouts of ten, and its exact gradients (E, P)."""
+    base = make_model(setting, "grpo", seed)
+    warmstart(base, 0.3, rollouts=512, seed=seed)
+    return base.policy.state_dict(), exact_gradients(base, setting.environments())
+
+
 def look(scheme: str, setting: Setting, n: int = 200, seed: int = 0) -> Seen:
     """Compare a scheme's estimates with the exact gradient.
 
@@ -171,11 +183,9 @@ def look(scheme: str, setting: Setting, n: int = 200, seed: int = 0) -> Seen:
     needs = make_scheme(scheme).needs
     if needs:
         raise ValueError(f"scheme={scheme!r} is not allowed: it needs {sorted(needs)}, which only training measures.")
-    base = make_model(setting, "grpo", seed)
-    warmstart(base, 0.3, rollouts=512, seed=seed)
+    weights, exact = base_policy(setting, seed)
     model = make_model(setting, scheme, seed)
-    model.policy.load_state_dict(base.policy.state_dict(), strict=False)
-    exact = exact_gradients(model, setting.environments())
+    model.policy.load_state_dict(weights, strict=False)
     random = np.random.default_rng(seed)
     total = len(setting.environments()) * PROMPTS
     estimates = []
@@ -215,6 +225,24 @@ def _shares(parts: FloatArray) -> tuple[float, ...]:
     return tuple(float(x) for x in norms / max(norms.sum(), 1e-300))
 
 
+def summarise(seen: Sequence[Seen]) -> dict[str, Any]:
+    """Bring what was seen of one scheme in one setting with several policies together.
+
+    Returns:
+        The fields of `Seen` as medians over the policies, ``policies``, their number, and ``low`` and ``high``, the
+        same fields' smallest and largest values. With five policies these are a 94 % interval of the median.
+    """
+    first = asdict(seen[0])
+    measured = [name for name, value in first.items() if isinstance(value, float | tuple)]
+    values = {name: np.array([getattr(one, name) for one in seen]) for name in measured}
+    ends = {
+        end: {name: pick(found, axis=0).tolist() for name, found in values.items()}
+        for end, pick in (("low", np.min), ("high", np.max))
+    }
+    middle = {name: np.median(found, axis=0).tolist() for name, found in values.items()}
+    return {**first, **middle, "policies": len(seen), **ends}
+
+
 SETTINGS = (
     *(Setting(spread=spread) for spread in (1.0, 10.0, 100.0, 1000.0)),
     *(Setting(group_size=size, n_prompts=96 // size) for size in (2, 4, 16, 32)),
@@ -227,32 +255,43 @@ class Options:
     """What to look at.
 
     Attributes:
-        n: estimates per scheme and setting.
+        n: estimates per policy, scheme and setting.
+        policies: base policies, each from a seed of its own.
+        jobs: processes.
         json: where to write the numbers; None writes nothing.
     """
 
-    n: int = 200
+    n: int = 60
+    policies: int = 5
+    jobs: int = 1
     json: Path | None = None
+
+
+def look_at_all(setting: Setting, seed: int, n: int) -> list[Seen]:
+    """Look at every scheme in one setting, with one base policy."""
+    with limit_threads(1):
+        return [look(scheme, setting, n, seed) for scheme in SCHEMES]
 
 
 def main(options: Options) -> None:
     """Look at every scheme in every setting, print and write."""
-    with limit_threads(1):
-        seen = [look(scheme, setting, options.n) for setting in SETTINGS for scheme in SCHEMES]
+    every = [(setting, seed) for setting in SETTINGS for seed in range(options.policies)]
+    found = Parallel(options.jobs)(delayed(look_at_all)(setting, seed, options.n) for setting, seed in every)
+    by_scheme: dict[tuple[Setting, str], list[Seen]] = {}
+    for one in itertools.chain.from_iterable(found):
+        by_scheme.setdefault((one.setting, one.scheme), []).append(one)
+    seen = [summarise(several) for several in by_scheme.values()]
     table = Table("setting", "scheme", "cosine", "bias cosine", "signal/noise", "shares", title="microscope")
     for entry in seen:
-        s = entry.setting
-        shares = " ".join(f"{share:.2f}" for share in entry.shares)
-        table.add_row(
-            f"spread {s.spread:g}, G {s.group_size}, noise {s.noise:g}", entry.scheme, f"{entry.cosine:.3f}",
-            f"{entry.bias_cosine:.3f}", f"{entry.signal_to_noise:.3f}", shares,
-        )  # fmt: skip
+        s = entry["setting"]
+        shares = " ".join(f"{share:.2f}" for share in entry["shares"])
+        numbers = (f"{entry[name]:.3f}" for name in ("cosine", "bias_cosine", "signal_to_noise"))
+        where = f"spread {s['spread']:g}, G {s['group_size']}, noise {s['noise']:g}"
+        table.add_row(where, entry["scheme"], *numbers, shares)
     Console(width=120).print(table)
     if options.json is not None:
-        document = {
-            "command": f"python -m benchmarks.microscope --n {options.n}",
-            "seen": [asdict(entry) for entry in seen],
-        }
+        command = f"python -m benchmarks.microscope --n {options.n} --policies {options.policies}"
+        document = {"command": command, "seen": seen}
         write_text(options.json, json.dumps(document, indent=1) + "\n")
 
 

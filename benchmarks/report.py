@@ -86,7 +86,7 @@ def markdown(found: Stored, claims: Sequence[Mapping[str, Any]] | None, microsco
     for experiment, table in found:
         parts += evidence(experiment, table)
     if microscope is not None:
-        parts += microscope_section(found, microscope["seen"])
+        parts += microscope_section(found, microscope["seen"], microscope["command"])
     if claims:
         parts += claims_section(claims)
     missing = [name for name in experiments.names() if name not in {experiment.name for experiment, _ in found}]
@@ -260,7 +260,7 @@ def _cell(summary: Mapping[str, Interval] | None, entry: Comparison | None, sche
     return f"{mean.estimate:.3f} [{mean.low:.3f}, {mean.high:.3f}]{mark}"
 
 
-def microscope_section(found: Stored, seen: Sequence[Mapping[str, Any]]) -> list[str]:
+def microscope_section(found: Stored, seen: Sequence[Mapping[str, Any]], command: str) -> list[str]:
     """Whether the share of the gradient that the microscope sees predicts what is learned."""
     pairs = microscope_pairs(found, seen)
     lines = ["## Does the microscope predict the learning curves?", ""]
@@ -282,8 +282,7 @@ def microscope_section(found: Stored, seen: Sequence[Mapping[str, Any]]) -> list
         "",
         f"Spearman's rank correlation over these {len(pairs)} pairs: {spearman(share, changes):.2f}.",
         "",
-        "`python -m benchmarks.microscope --n 100 --json results/microscope.json`, "
-        "`python -m benchmarks run scale_mismatch`",
+        f"`{command} --json results/microscope.json`, `python -m benchmarks run scale_mismatch`",
         "",
     ]
     return lines

@@ -48,8 +48,8 @@ def draw(seen: Sequence[Mapping[str, Any]]) -> Any:
         )
         figure.text(
             0.01, 0.938,
-            f"three chains, base success 0.3, {seen[0]['n']} estimates per point; the exact gradient gives each "
-            "environment about a third",
+            f"three chains, base success 0.3; median of {seen[0]['policies']} base policies with {seen[0]['n']} "
+            "estimates each, bars from the lowest to the highest; the exact gradient gives each environment about a third",
             fontsize=9, color=GREY,
         )  # fmt: skip
         figure.text(0.01, 0.012, f"{_numbers(seen)}; {DRAW}", color=GREY, fontsize=8, family="monospace")
@@ -71,8 +71,8 @@ def describe(seen: Sequence[Mapping[str, Any]]) -> str:
     return caption(
         f"Gradient estimates of {len(ends)} schemes beside the exact gradient of the score, on chains: cosine of the "
         "mean estimate, signal to noise, and the part of the environment with the smallest rewards. "
-        f"{seen[0]['n']} estimates per point of one warm-started policy (one seed), so there are no intervals over "
-        "seeds.",
+        f"Median over {seen[0]['policies']} warm-started policies (seeds) with {seen[0]['n']} estimates each; bars go "
+        "from the lowest to the highest policy.",
         f"At a spread of {widest:g} the share of the environment with the smallest rewards falls below a tenth of what "
         f"it was with {enumerate_names(starved)}, and keeps nine tenths with {enumerate_names(kept)}; the lowest "
         f"cosine there is {ends[least]['bias_cosine']:.2f} ({least}). With reward noise {noisiest:g} the lowest is "
@@ -89,7 +89,12 @@ def _along(seen: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, An
 
 
 def _numbers(seen: Sequence[Mapping[str, Any]]) -> str:
-    return f"python -m benchmarks.microscope --n {seen[0]['n']} --json results/microscope.json"
+    counts = f"--n {seen[0]['n']} --policies {seen[0]['policies']}"
+    return f"python -m benchmarks.microscope {counts} --json results/microscope.json"
+
+
+def _value(entry: Mapping[str, Any], quantity: str) -> float:
+    return float(entry["shares"][-1] if quantity == "smallest" else entry[quantity])
 
 
 def _panel(axis: Any, points: Sequence[Mapping[str, Any]], name: str, quantity: str, last: bool) -> None:
@@ -99,8 +104,14 @@ def _panel(axis: Any, points: Sequence[Mapping[str, Any]], name: str, quantity: 
         if not rows:
             continue
         x = np.array([row["setting"][name] for row in rows], dtype=float)
-        y = [row["shares"][-1] if quantity == "smallest" else row[quantity] for row in rows]
-        axis.plot(x, y, color=colour, linewidth=1.4, marker="o", markersize=3, dashes=DASHES.get(scheme, (None, None)))
+        y, low, high = (
+            np.array([_value(found, quantity) for found in found_at])
+            for found_at in (rows, [row["low"] for row in rows], [row["high"] for row in rows])
+        )
+        axis.errorbar(
+            x, y, yerr=[y - low, high - y], color=colour, linewidth=1.4, elinewidth=0.7, marker="o", markersize=3,
+            dashes=DASHES.get(scheme, (None, None)),
+        )  # fmt: skip
         ends[scheme] = float(y[-1])
     if name == "spread":
         axis.set_xscale("log")

@@ -29,6 +29,9 @@ EXPERIMENT = Experiment(
         "grpo",
         "grpo:scale=task",
         "agentrl",
+        # What agentrl has besides its whitening, one by one.
+        "grpo:aggregation=token_mean",
+        "grpo:dual_clip=3",
         "erpo",
     ),
     seeds=SEEDS,

@@ -9,7 +9,7 @@ import torch
 from algos.collector import collect
 from algos.threads import limit_threads
 from algos.warmstart import warmstart
-from benchmarks.microscope import Setting, estimate, exact_gradients, look, make_model
+from benchmarks.microscope import Seen, Setting, estimate, exact_gradients, look, make_model, summarise
 
 SMALL = Setting(n_environments=2, n_prompts=32, group_size=4)
 
@@ -78,6 +78,17 @@ def test_what_is_seen():
     assert sum(even.shares) == pytest.approx(1.0) == sum(even.exact_shares)
     assert 0.2 < even.shares[0] < 0.8 and uneven.shares[0] > 0.9
     assert 0 < even.cosine < even.bias_cosine <= 1 and even.signal_to_noise > 0 and even.n == 20
+
+
+def test_several_policies_come_together():
+    def one(cosine, share):
+        return Seen("grpo", SMALL, cosine, 0.9, 1.0, (share, 1 - share), (0.5, 0.5), 20)
+
+    entry = summarise([one(0.1, 0.2), one(0.5, 0.4), one(0.2, 0.9)])
+    assert (entry["cosine"], entry["low"]["cosine"], entry["high"]["cosine"]) == (0.2, 0.1, 0.5)
+    assert (entry["shares"], entry["low"]["shares"]) == ([0.4, pytest.approx(0.6)], [0.2, pytest.approx(0.1)])
+    assert (entry["policies"], entry["n"], entry["scheme"]) == (3, 20, "grpo")
+    assert entry["setting"] == dataclasses.asdict(SMALL)
 
 
 def test_bad_requests():

@@ -86,9 +86,10 @@ def test_the_claims_caption_counts_verdicts():
 
 def test_the_microscope_caption_names_who_starves():
     def entry(scheme, share, **changed):
+        measured = {"cosine": 0.5, "bias_cosine": 0.9, "signal_to_noise": 1.0, "shares": [1 - share, share]}
         return {
-            "scheme": scheme, "n": 5, "cosine": 0.5, "bias_cosine": 0.9, "signal_to_noise": 1.0,
-            "shares": [1 - share, share], "exact_shares": [0.5, 0.5], "setting": {**microscope.DEFAULT, **changed},
+            "scheme": scheme, "n": 5, "policies": 3, **measured, "low": measured, "high": measured,
+            "exact_shares": [0.5, 0.5], "setting": {**microscope.DEFAULT, **changed},
         }  # fmt: skip
 
     seen = [entry("rloo", 0.4), entry("rloo", 0.01, spread=100.0), entry("grpo", 0.4), entry("grpo", 0.4, spread=100.0)]

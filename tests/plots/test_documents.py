@@ -37,10 +37,12 @@ def test_claims_are_turned_towards_the_prediction():
 
 
 def test_the_microscope_has_a_panel_per_axis_and_quantity():
+    measured = {"cosine": 0.5, "bias_cosine": 0.9, "signal_to_noise": 1.0, "shares": [0.7, 0.3]}
     seen = [
         {
-            "scheme": scheme, "n": 5, "cosine": 0.5, "bias_cosine": 0.9, "signal_to_noise": 1.0, "shares": [0.7, 0.3],
-            "exact_shares": [0.5, 0.5], "setting": {"spread": 1.0, "group_size": 8, "noise": 0.0, **changed},
+            "scheme": scheme, "n": 5, "policies": 3, **measured, "low": {**measured, "shares": [0.8, 0.2]},
+            "high": measured, "exact_shares": [0.5, 0.5],
+            "setting": {"spread": 1.0, "group_size": 8, "noise": 0.0, **changed},
         }
         for scheme in ("grpo", "rloo")
         for changed in ({}, {"spread": 10.0}, {"group_size": 4}, {"noise": 0.3})
@@ -48,6 +50,8 @@ def test_the_microscope_has_a_panel_per_axis_and_quantity():
     figure = microscope.draw(seen)
     assert len(figure.axes) == 9
     assert all(len(axis.lines) == 2 and len(axis.lines[0].get_xdata()) == 2 for axis in figure.axes)
+    (bar, _) = figure.axes[6].containers[0].lines[2][0].get_segments()
+    np.testing.assert_allclose(bar[:, 1], [0.2, 0.3])
 
 
 def test_pushes_are_what_the_formulas_say():
