@@ -49,7 +49,7 @@ def draw(seen: Sequence[Mapping[str, Any]]) -> Any:
         figure.text(
             0.01, 0.938,
             f"three chains, base success 0.3; median of {seen[0]['policies']} base policies with {seen[0]['n']} "
-            "estimates each, bars from the lowest to the highest; the exact gradient gives each environment about a third",
+            "estimates each, bars from lowest to highest; the exact gradient gives each environment about a third",
             fontsize=9, color=GREY,
         )  # fmt: skip
         figure.text(0.01, 0.012, f"{_numbers(seen)}; {DRAW}", color=GREY, fontsize=8, family="monospace")

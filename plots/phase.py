@@ -5,6 +5,7 @@ python -m plots NAME      for every experiment without a figure of its own
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -17,6 +18,11 @@ from benchmarks.statistics import Interval
 from plots.style import GREY, SETTINGS, caption, enumerate_names
 
 CELL_WIDTH, CELL_HEIGHT = 1.15, 0.36
+LONGEST = 34
+"""Characters of a scheme's name on one line; longer ones are written smaller, on several."""
+SMALL = 6.5
+LEAST_SPAN = 0.2
+"""The colours span at least this much of the score, so that noise does not look like a finding."""
 MAP = "cividis"
 """Runs from dark blue to yellow also for colour-blind readers, and in grey."""
 
@@ -36,15 +42,22 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
         raise BenchmarkError(f"{experiment.name} has no reported runs yet: python -m benchmarks run {experiment.name}")
     rates = choose_learning_rates(experiment, table)
     seeds = len(set(scores["seed"].to_pylist()))
-    label = 0.078 * max(map(len, schemes)) + 0.9
+    labels = [_label(scheme, rates[scheme]) for scheme in schemes]
+    label = 0.3 + max((0.057 if "\n" in text else 0.078) * len(line) for text in labels for line in text.split("\n"))
     width = label + len(panels) * (CELL_WIDTH * len(names) + 0.5) + 0.5
-    height = CELL_HEIGHT * len(schemes) + 2.1
+    above = 1.25 if several else 0.95
+    height = CELL_HEIGHT * len(schemes) + above + 0.85
     with plt.rc_context(SETTINGS):
         figure, axes = plt.subplots(1, len(panels), figsize=(max(width, 7.5), height), squeeze=False)
-        figure.subplots_adjust(left=label / max(width, 7.5), right=0.98, top=1 - 1.25 / height, bottom=0.6 / height)
+        figure.subplots_adjust(left=label / max(width, 7.5), right=0.98, top=1 - above / height, bottom=0.6 / height)
         for axis, panel in zip(axes[0], panels, strict=True):
             _panel(axis, cells, names, schemes, panel)
-        axes[0, 0].set_yticks(range(len(schemes)), [f"{scheme}  (lr {rates[scheme]:g})" for scheme in schemes])
+            if several:
+                axis.set_title({"mean": "mean of the environments", "worst": "worst environment"}[panel])
+        axes[0, 0].set_yticks(range(len(schemes)), labels, linespacing=1.0)
+        for tick, text in zip(axes[0, 0].get_yticklabels(), labels, strict=True):
+            if "\n" in text:
+                tick.set_fontsize(SMALL)
         figure.text(0.01, 1 - 0.28 / height, experiment.question, fontsize=10.5, weight="bold", va="center")
         note = (
             "normalised score, mean over training (0 random, 1 expert), and half of its 95 % interval;\n"
@@ -53,6 +66,15 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
         figure.text(0.01, 1 - 0.46 / height, note, fontsize=8.5, color=GREY, va="top", linespacing=1.3)
         figure.text(0.01, 0.12 / height, "; ".join(_commands(experiment)), color=GREY, fontsize=8, family="monospace")
     return figure
+
+
+def _label(scheme: str, rate: float) -> str:
+    """Name a scheme and its rate; one with many changes has a line for its recipe, and further ones for them."""
+    recipe, colon, changes = scheme.partition(":")
+    if len(scheme) <= LONGEST:
+        return f"{scheme}  (lr {rate:g})"
+    lines = [f"{recipe}{colon}  (lr {rate:g})", *textwrap.wrap(changes.replace(",", ", "), 52)]
+    return "\n".join(lines)
 
 
 def describe(experiment: Experiment, table: pa.Table) -> str:
@@ -89,7 +111,8 @@ def _panel(
         for row, scheme in enumerate(schemes):
             if scheme in cells[name]:
                 values[row, column] = cells[name][scheme][panel].estimate
-    low, high = np.nanmin(values), np.nanmax(values)
+    high = np.nanmax(values)
+    low = min(np.nanmin(values), high - LEAST_SPAN)
     axis.imshow(values, cmap=MAP, aspect="auto", vmin=low, vmax=high)
     for column, name in enumerate(names):
         best = np.nanmax(values[:, column])
@@ -97,7 +120,7 @@ def _panel(
             if scheme not in cells[name]:
                 continue
             found = cells[name][scheme][panel]
-            dark = (values[row, column] - low) / max(high - low, 1e-12) < 0.55
+            dark = (values[row, column] - low) / (high - low) < 0.55
             text = f"{found.estimate:.2f}"
             if np.isfinite(found.low):
                 text += f" ±{(found.high - found.low) / 2:.2f}"
@@ -105,7 +128,6 @@ def _panel(
                 column, row, text, ha="center", va="center", fontsize=8, color="white" if dark else "black",
                 weight="bold" if values[row, column] == best else "normal",
             )  # fmt: skip
-    axis.set_title({"mean": "mean of the environments", "worst": "worst environment"}[panel])
     axis.set_xticks(range(len(names)), names)
     axis.set_yticks([])
     axis.grid(False)
