@@ -3,8 +3,10 @@
 Everything here is a function of a table of rows as `benchmarks.store.gather` returns it.
 """
 
+import itertools
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +103,38 @@ def run_scores(table: pa.Table, phase: Phase = "report", column: str = "score") 
             run[f"{prefix}mean"], run[f"{prefix}worst"] = float(np.mean(values)), min(values)
     _check_one_run_each(runs.values(), by_rate=phase == "tune")
     return _score_table(runs.values(), environments)
+
+
+def turns_to_reach(table: pa.Table, score: float, phase: Phase = "report") -> dict[tuple[str, str], dict[int, float]]:
+    """Turns that each run took until its mean score first reached a value.
+
+    Args:
+        table: Rows of evaluation points.
+        score: The value.
+        phase: Which runs.
+
+    Returns:
+        For each (regime, scheme) the turns by seed, interpolated linearly between evaluation points;
+        ``inf`` for a run that never reached it.
+    """
+    points = table.filter(pc.field("phase") == phase)
+    grouped = points.group_by(["regime", "scheme", "seed", "turns"], use_threads=False)
+    curves: defaultdict[tuple[str, str, int], list[tuple[float, float]]] = defaultdict(list)
+    for point in grouped.aggregate([("score", "mean")]).to_pylist():
+        curves[point["regime"], point["scheme"], point["seed"]].append((point["turns"], point["score_mean"]))
+    found: defaultdict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    for (regime, scheme, seed), curve in curves.items():
+        found[regime, scheme][seed] = _first_reached(sorted(curve), score)
+    return dict(found)
+
+
+def _first_reached(curve: Sequence[tuple[float, float]], score: float) -> float:
+    if curve[0][1] >= score:
+        return curve[0][0]
+    for (before, low), (after, high) in itertools.pairwise(curve):
+        if high >= score:
+            return before + (after - before) * (score - low) / (high - low)
+    return math.inf
 
 
 def summarise(scores: pa.Table, regime: str, final: bool = False) -> dict[str, dict[str, Interval]]:

@@ -29,10 +29,12 @@ from benchmarks.aggregate import (
     current,
     run_scores,
     summarise,
+    turns_to_reach,
 )
 from benchmarks.experiment import BenchmarkError, Experiment
+from benchmarks.experiments import budget
 from benchmarks.readme import SMALLEST
-from benchmarks.statistics import Interval, spearman
+from benchmarks.statistics import Interval, median_interval, spearman
 
 REFERENCE = "grpo"
 """What users have now: the scheme that the others are compared with."""
@@ -225,6 +227,7 @@ def evidence(experiment: Experiment, table: pa.Table) -> list[str]:
         for scheme in schemes
     ]
     hidden = len(experiment.schemes) - len(schemes)
+    reached = budget_lines(experiment, table, schemes) if experiment.name == budget.EXPERIMENT.name else []
     return [
         f"### {experiment.name}",
         "",
@@ -238,11 +241,41 @@ def evidence(experiment: Experiment, table: pa.Table) -> list[str]:
         f"Mean score [95 % bootstrap interval]; ▲ and ▼: told from `{REFERENCE}` (Holm, 5 %)."
         + (f" {hidden} schemes that cannot be told from it are left out." if hidden else ""),
         "",
+        *reached,
         f"![{experiment.question}](plots/figures/{experiment.name}.png)",
         "",
         f"`python -m benchmarks run {experiment.name}`, `python -m plots {experiment.name}`",
         "",
     ]
+
+
+def budget_lines(experiment: Experiment, table: pa.Table, schemes: Sequence[str]) -> list[str]:
+    """The turns that schemes spend until they have learned."""
+    turns = turns_to_reach(table, budget.REACHED)
+    names = [regime.name for regime in sorted(experiment.regimes, key=lambda regime: regime.axis_value)]
+    cells = {
+        key: spent(median_interval(list(found.values())), experiment.budget.total_turns) for key, found in turns.items()
+    }
+    return [
+        f"Turns until the score reaches {budget.REACHED:g}: median over seeds [exact 95 % interval].",
+        "",
+        "| scheme | " + " | ".join(names) + " |",
+        "| --- |" + " ---: |" * len(names),
+        *(
+            f"| `{scheme}` | " + " | ".join(cells.get((name, scheme), "") for name in names) + " |"
+            for scheme in schemes
+        ),
+        "",
+    ]
+
+
+def spent(turns: Interval, total: int) -> str:
+    """Write turns that may never have been enough."""
+    median, low, high = (
+        f"{value:,.0f}" if np.isfinite(value) else f"more than {total:,}" if np.isinf(value) else "?"
+        for value in (turns.estimate, turns.low, turns.high)
+    )
+    return f"{median} [{low}, {high}]"
 
 
 def _turns(experiment: Experiment) -> str:

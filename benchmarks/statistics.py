@@ -389,6 +389,39 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> In
     return Interval(rate, low, high)
 
 
+def median_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Median with the exact interval between two order statistics, for any distribution.
+
+    Args:
+        values: Shape ``(n_runs,)``, at least 1 run; ``inf`` is allowed, for what was never reached.
+        confidence: Least coverage, in (0, 1).
+
+    Returns:
+        The median and its bounds. With fewer runs than any such interval needs (6 for 0.95) the
+        bounds are NaN.
+
+    Raises:
+        ValueError: If ``values`` has another shape or holds NaN, or ``confidence`` is not in (0, 1).
+    """
+    found = np.sort(np.asarray(values, dtype=np.float64))
+    if found.ndim != 1 or len(found) == 0 or np.isnan(found).any():
+        raise ValueError(f"'values' must have shape (n_runs,), at least 1 run and no NaN. Got {values!r} instead.")
+    _check_fraction("confidence", confidence)
+    n = len(found)
+    middle = found[(n - 1) // 2 : n // 2 + 1]
+    median = float(middle[0] if middle[0] == middle[-1] else middle.mean())
+    # The median lies below the k-th smallest value if at most k - 1 runs fall below it: a binomial tail.
+    tail, k = 0.0, 0
+    while True:
+        tail += math.comb(n, k) / 2**n
+        if tail > (1 - confidence) / 2:
+            break
+        k += 1
+    if k == 0:
+        return Interval(median, math.nan, math.nan)
+    return Interval(median, float(found[k - 1]), float(found[n - k]))
+
+
 def _as_float_array(name: str, values: ArrayLike) -> FloatArray:
     """Convert to float64; refuse ragged, empty and non-finite input."""
     try:

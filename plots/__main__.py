@@ -20,7 +20,7 @@ from benchmarks import experiments, store
 from benchmarks.experiment import BenchmarkError, Experiment
 from plots.style import save, write_caption
 
-OWN = ("scale_mismatch",)
+OWN = ("scale_mismatch", "budget")
 """Experiments with a figure of their own; the others are drawn as phase diagrams."""
 VIEWS = ("curves", "gradient_share")
 """Figures that can be drawn of any experiment."""

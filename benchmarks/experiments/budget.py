@@ -1,9 +1,11 @@
 """How many turns does each scheme need, as an update holds more rollouts?"""
 
-from benchmarks.claims.regimes import SHORT
+from benchmarks.claims.regimes import short
 from benchmarks.experiment import Experiment, Regime
 from benchmarks.experiments._common import CHAIN_RATES, SEEDS, TUNING_SEEDS, quick
 
+REACHED = 0.8
+"""The normalised score that counts as learned."""
 EXPERIMENT = Experiment(
     name="budget",
     question="How many turns does each scheme need, as an update holds more rollouts?",
@@ -26,7 +28,8 @@ EXPERIMENT = Experiment(
     seeds=SEEDS,
     tuning_seeds=TUNING_SEEDS,
     learning_rates=CHAIN_RATES,
-    budget=SHORT,
+    # Many points, to tell when a score is reached.
+    budget=short(n_evaluations=16),
 )
 
 QUICK = quick(EXPERIMENT)

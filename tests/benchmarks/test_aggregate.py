@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 import pytest
 from scipy import stats
 
-from benchmarks.aggregate import against
+from benchmarks.aggregate import against, turns_to_reach
 
 VALUES = {
     "a": [0.50, 0.60, 0.70, 0.65],
@@ -68,3 +68,19 @@ def test_a_reference_of_ones_own():
     assert found[large].p_value == pytest.approx(max(2 * raw[small], raw[large]))
     assert found["a"].difference.estimate > 0 > found["c"].difference.estimate
     assert against(scores(VALUES), "one", "absent") == {}
+
+
+def test_turns_to_reach_a_score():
+    curves = {0: [0.1, 0.5, 0.9], 1: [0.1, 0.2, 0.3], 2: [0.7, 0.6, 0.8]}
+    rows = [
+        {
+            "phase": "report", "regime": "one", "scheme": "a", "seed": seed, "turns": 100 * index,
+            "environment": environment, "score": value + shift,
+        }
+        for seed, values in curves.items()
+        for index, value in enumerate(values)
+        for environment, shift in (("x", -0.05), ("y", 0.05))
+    ]  # fmt: skip
+    table = pa.Table.from_pylist(rows[::-1])
+    assert turns_to_reach(table, 0.7) == {("one", "a"): {0: pytest.approx(150.0), 1: np.inf, 2: 0.0}}
+    assert turns_to_reach(table, 0.7, phase="tune") == {}

@@ -16,6 +16,7 @@ from benchmarks.statistics import (
     bootstrap_interval,
     holm,
     iqm,
+    median_interval,
     paired_difference,
     paired_t_interval,
     paired_t_pvalue,
@@ -364,6 +365,31 @@ class TestWilson:
             ours = wilson_interval(successes, trials, confidence)
             np.testing.assert_allclose(bounds(ours), theirs, rtol=1e-12, atol=1e-15)
             assert 0 <= ours.low <= ours.estimate <= ours.high <= 1
+
+
+class TestMedian:
+    @pytest.mark.parametrize("n", [6, 7, 10, 20, 41])
+    @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95])
+    def test_coverage_is_exact(self, n, confidence):
+        interval = median_interval(np.arange(1.0, n + 1), confidence)
+        covered = scipy.stats.binom(n, 0.5).cdf([interval.low - 1, interval.low])
+        # The next narrower pair of order statistics would cover less.
+        assert 2 * covered[0] <= 1 - confidence < 2 * covered[1]
+        assert interval.high == n + 1 - interval.low and interval.estimate == (n + 1) / 2
+
+    def test_what_is_never_reached(self):
+        interval = median_interval([3.0, 1.0, np.inf, 2.0, np.inf, np.inf, 4.0])
+        assert (interval.estimate, interval.low, interval.high) == (4.0, 1.0, np.inf)
+        assert median_interval([np.inf] * 6).estimate == np.inf
+
+    def test_few_runs_have_no_bounds(self):
+        interval = median_interval([2.0, 1.0, 3.0])
+        assert interval.estimate == 2.0 and np.isnan(bounds(interval)).all()
+
+    @pytest.mark.parametrize("values", [[], [[1.0]], [np.nan, 1.0]])
+    def test_bad_values(self, values):
+        with pytest.raises(ValueError, match="'values' must have shape"):
+            median_interval(values)
 
 
 class TestPitfalls:

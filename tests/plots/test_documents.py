@@ -11,7 +11,7 @@ import plots.__main__ as command
 from algos.scheme import Scheme
 from benchmarks import experiments
 from benchmarks.experiment import BenchmarkError, run_id
-from plots import claims, microscope, phase, surrogates
+from plots import budget, claims, microscope, phase, surrogates
 from plots.surrogates import RATIOS, push
 
 
@@ -67,6 +67,32 @@ def test_the_surrogates_figure_shows_every_surrogate():
 
     titles = {axis.get_title(loc="left") for axis in surrogates.draw().axes if axis.get_visible()}
     assert titles == set(choices("surrogate")) - set(surrogates.OF_BATCH)
+
+
+def test_the_budget_figure_shows_medians_and_what_is_never_reached():
+    experiment = dataclasses.replace(
+        experiments.load("budget"), schemes=("grpo", "rloo"), learning_rates=(1e-3,), tuning_seeds=()
+    )
+    rows = [
+        {
+            "regime": config.regime.name, "axis_value": config.regime.axis_value, "scheme": config.scheme,
+            "seed": config.seed, "learning_rate": config.learning_rate, "phase": "report", "run_id": run_id(config),
+            "turns": turns, "environment": "Chain",
+            "score": 0.0 if turns == 0 else 0.5 if config.scheme == "rloo" else 1.0 - 0.01 * config.seed,
+        }
+        for config in experiment.runs("report", dict.fromkeys(experiment.schemes, 1e-3))
+        for turns in (0, 1000)
+    ]  # fmt: skip
+    table = pa.Table.from_pylist(rows)
+    figure = budget.draw(experiment, table)
+    assert len(figure.axes) == len(experiment.regimes)
+    never, arrow, bar, median = figure.axes[0].lines
+    assert arrow.get_marker() == ">" and never.get_xdata().tolist() == [experiment.budget.total_turns] * 2
+    # From 800 / 1 to 800 / 0.91: the second and the ninth of ten.
+    np.testing.assert_allclose(bar.get_xdata(), [800 / 0.99, 800 / 0.92])
+    np.testing.assert_allclose(median.get_xdata(), [(800 / 0.96 + 800 / 0.95) / 2])
+    text = " ".join(budget.describe(experiment, table).split())
+    assert "rollouts-16: from 838 (grpo) to more than the budget (rloo)" in text
 
 
 def test_a_phase_diagram_has_a_cell_per_regime_and_scheme():
