@@ -10,9 +10,10 @@ Without the trainer, on your own rollouts:
     advantages("grpo", batch)
 """
 
-from algos.advantages import advantages
+from algos.advantages import advantages, update_memory
 from algos.batch import RolloutBatch
 from algos.group_ppo import GroupPPO
+from algos.memory import Memory
 from algos.policies import MessagePolicy
 from algos.recipes import RECIPES, Recipe, register_recipe
 from algos.scheme import Scheme, make_scheme
@@ -21,6 +22,7 @@ from algos.surrogates import policy_loss
 __all__ = [
     "RECIPES",
     "GroupPPO",
+    "Memory",
     "MessagePolicy",
     "Recipe",
     "RolloutBatch",
@@ -29,4 +31,5 @@ __all__ = [
     "make_scheme",
     "policy_loss",
     "register_recipe",
+    "update_memory",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import warnings
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ class RolloutBatch:
             terminated, or None.
         max_tokens: largest number of tokens a rollout can have; the divisor of the ``constant``
             aggregation where the scheme does not give one.
+        assumed: names of the levels that were not given, so that all rollouts share one.
     """
 
     returns: FloatArray
@@ -79,6 +81,7 @@ class RolloutBatch:
     token_value: FloatArray | None = None
     final_value: FloatArray | None = None
     max_tokens: int = 1
+    assumed: tuple[str, ...] = ()
 
     @classmethod
     def from_arrays(
@@ -106,7 +109,7 @@ class RolloutBatch:
         value: npt.ArrayLike | None = None,
         token_value: npt.ArrayLike | None = None,
         final_value: npt.ArrayLike | None = None,
-        max_tokens: int = 1,
+        max_tokens: int | None = None,
     ) -> RolloutBatch:
         """Build a batch from your own rollouts.
 
@@ -134,14 +137,12 @@ class RolloutBatch:
             value: (M,) critic values, for schemes with a critic.
             token_value: (M, L) critic values before each token.
             final_value: (N,) critic values after truncated rollouts.
-            max_tokens: see the class.
+            max_tokens: see the class; default: those of the longest rollout that counts.
 
         Raises:
-            ValueError: if a column has the wrong shape or type, or a valid rollout has an infinite
-                return or turn reward.
+            ValueError: if a column has the wrong shape or type, a valid rollout has an infinite
+                return or turn reward, or a rollout has more than ``max_tokens`` tokens.
         """
-        if not isinstance(max_tokens, int | np.integer) or max_tokens < 1:
-            raise ValueError(f"max_tokens={max_tokens!r} is not allowed: it must be an integer >= 1.")
         scored = _floats("returns", returns)
         n = _length("returns", scored)
         owner = _turn_owner(turn_rollout, n)
@@ -171,10 +172,21 @@ class RolloutBatch:
             value=_optional("value", value, m),
             token_value=_optional("token_value", token_value, m, mask.shape[1]),
             final_value=_optional("final_value", final_value, n),
-            max_tokens=int(max_tokens),
+            assumed=tuple(name for name, ids in (("environment", environment), ("task", task)) if ids is None),
         )
         batch.check_returns()
-        return batch
+        return dataclasses.replace(batch, max_tokens=batch._max_tokens(max_tokens))
+
+    def _max_tokens(self, given: int | None) -> int:
+        longest = max(int(self.tokens_per_rollout[self.counted].max(initial=0.0)), 1)
+        if given is None:
+            return longest
+        if not isinstance(given, int | np.integer) or given < longest:
+            raise ValueError(
+                f"max_tokens={given!r} is not allowed: it must be an integer, at least the {longest} tokens of the "
+                "longest rollout."
+            )
+        return int(given)
 
     def check_returns(self) -> None:
         """Raise on infinite rewards; warn of groups that could not be scored at all.

@@ -18,6 +18,7 @@ import torch
 from algos.advantages import advantages
 from algos.batch import RolloutBatch
 from algos.docstrings import meanings
+from algos.memory import Memory
 from algos.scheme import Scheme, make_scheme
 from algos.segments import FloatArray
 from algos.surrogates.aggregation import token_weights
@@ -49,7 +50,7 @@ def worked_example(scheme: Scheme) -> dict[str, Any]:
     several_turns = _is_about_turns(scheme, made_up)
     columns = example_columns(made_up, several_turns)
     batch = RolloutBatch.from_arrays(**columns)
-    credit, reference = advantages(scheme, batch), advantages("grpo", batch)
+    credit, reference = advantages(scheme, batch, Memory()), advantages("grpo", batch)
     low, high, push = _loss(scheme, batch, credit)
     _, _, reference_push = _loss(make_scheme("grpo"), batch, reference)
     rows = []

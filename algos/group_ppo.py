@@ -25,7 +25,7 @@ from stable_baselines3.common.utils import configure_logger
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from agentic_gym.knobs import check_integer
-from algos.advantages import advantages
+from algos.advantages import advantages, update_memory
 from algos.collector import Trajectories
 from algos.diagnostics import group_metrics, rollout_metrics
 from algos.measure import measure
@@ -381,9 +381,7 @@ class GroupPPO(BaseAlgorithm):
                 losses.append(loss.detach())
                 if last:
                     metrics.append(self._metrics(minibatch, log_prob))
-        for chosen in self.scheme.parts:
-            if chosen.after_update is not None:
-                chosen.after_update(self.scheme, data.batch, self._memory, **self.scheme.options_of(chosen))
+        update_memory(self.scheme, data.batch, self._memory)
         self._n_updates += 1
         for name in metrics[0] if metrics else ():
             self.logger.record(f"train/{name}", float(np.mean([m[name] for m in metrics])))

@@ -164,8 +164,19 @@ class MessagePolicy(BasePolicy):
     # NumPy side: writing messages.
 
     def features(self, observation: Any) -> FloatArray:
-        """Flatten observations (n, ...) into float32 (n, F)."""
-        return flatten_observation(self.observation_space, observation)
+        """Flatten observations (n, ...) into float32 (n, F).
+
+        Raises:
+            ValueError: if a value is not finite.
+        """
+        features = flatten_observation(self.observation_space, observation)
+        # The sum is cheaper than a look at every value, and not finite if one is not.
+        if not math.isfinite(features.sum()) and not np.isfinite(features).all():
+            row, column = np.argwhere(~np.isfinite(features))[0]
+            raise ValueError(
+                f"observation: row {row} holds {features[row, column]} (flattened, at {column}); all must be finite."
+            )
+        return features
 
     def write(self, features: FloatArray, random: np.random.Generator, deterministic: bool = False) -> Written:
         """Write one message per row of ``features`` (n, F)."""

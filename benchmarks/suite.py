@@ -53,9 +53,9 @@ SUCCESS_RATE = 0.2
 """Success of the base policy."""
 LEARNED, SOLVED = 0.8, 0.95
 """Normalised scores: that counts as learned; at that learning stops."""
-GROUP_PPO: dict[str, Any] = dict(scheme="grpo", n_prompts=16, n_epochs=4, n_minibatches=4)
-LEARNING_RATES = {"GroupPPO": 1e-3, "GroupPPO at 3e-4": 3e-4}
-"""The default of GroupPPO, and that of SB3's PPO, at which learning is slow enough to be watched."""
+GROUP_PPO: dict[str, Any] = dict(scheme="grpo", n_prompts=16, n_epochs=4, n_minibatches=4, learning_rate=1e-3)
+SLOW = {"learning_rate": 3e-4}
+"""The default of SB3's PPO, at which learning is slow enough to be watched; the families at their defaults only."""
 CHUNK = 2000
 """Turns between two looks at the clock."""
 SB3_ROWS = 64
@@ -365,13 +365,9 @@ def summarise(curve: Sequence[Mapping[str, Any]], early: float) -> dict[str, Any
     }
 
 
-def start_model(
-    env_id: str, budget: Budget, seed: int, learning_rate: float = LEARNING_RATES["GroupPPO"]
-) -> tuple[GroupPPO, WarmStart]:
-    """Return a model that succeeds now and then."""
-    model = GroupPPO(
-        "MessagePolicy", env_id, group_size=GROUP_SIZE, seed=seed, learning_rate=learning_rate, **GROUP_PPO
-    )
+def start_model(env_id: str, budget: Budget, seed: int, **changes: Any) -> tuple[GroupPPO, WarmStart]:
+    """Return a model that succeeds now and then; ``changes`` are of its arguments."""
+    model = GroupPPO("MessagePolicy", env_id, group_size=GROUP_SIZE, seed=seed, **{**GROUP_PPO, **changes})
     reached = warmstart(
         model, SUCCESS_RATE, rollouts=budget.warmstart_rollouts, max_epochs=budget.warmstart_epochs, seed=seed
     )
@@ -409,11 +405,11 @@ def measure_id(env_id: str, budget: Budget, seed: int) -> dict[str, Any]:
 
 
 def group_learning(env_id: str, budget: Budget, seed: int) -> dict[str, Any]:
-    """Let GroupPPO learn from the base policy, once with each learning rate."""
+    """Let GroupPPO learn from the base policy; the families at their defaults also slowly."""
     examiner, times = Examiner(env_id, budget), points_in_time(budget, budget.learning_seconds)
     learned = {}
-    for name, rate in LEARNING_RATES.items():
-        model, _ = start_model(env_id, budget, seed, rate)
+    for name, changes in (("GroupPPO", {}), *([("GroupPPO, slowly", SLOW)] if env_id in DEFAULT_IDS else [])):
+        model, _ = start_model(env_id, budget, seed, **changes)
         curve = learning_curve(GroupLearner(model, seed), examiner, times, SOLVED)
         learned[name] = {**summarise(curve, budget.early_seconds), "curve": curve}
     return learned
@@ -438,7 +434,7 @@ def measure_part(options: Options, budget: Budget, path: Path, console: Console)
             else:
                 with noted_warnings():  # Those of the base policy are noted in the entry already.
                     entry["learning"] |= group_learning(env_id, budget, options.seed)
-                entry["settings"] = make_settings(options.seed, budget)
+                entry["settings"] = make_settings(env_id, options.seed, budget)
             entry[f"{part}_measured"] = origin(time.perf_counter() - start)
             save(results, path)
             console.print(f"{env_id}: {part} measured", highlight=False)
@@ -447,8 +443,8 @@ def measure_part(options: Options, budget: Budget, path: Path, console: Console)
 def measure_all(options: Options, budget: Budget, path: Path, console: Console) -> list[str]:
     """Measure what is missing, store it after every id, and return the ids that failed."""
     results, failed = load(path), []
-    settings = make_settings(options.seed, budget)
     for env_id in chosen_ids(options.ids):
+        settings = make_settings(env_id, options.seed, budget)
         stored = results["ids"].get(env_id)
         if stored and stored["settings"] == settings and not options.again:
             console.print(f"{env_id}: stored already")
@@ -468,13 +464,14 @@ def measure_all(options: Options, budget: Budget, path: Path, console: Console) 
     return failed
 
 
-def make_settings(seed: int, budget: Budget) -> dict[str, Any]:
+def make_settings(env_id: str, seed: int, budget: Budget) -> dict[str, Any]:
     """Return everything that a measurement depends on besides the code, as JSON gives it back."""
     protocol = {
         "group_size": GROUP_SIZE, "success_rate": SUCCESS_RATE, "learned": LEARNED, "solved": SOLVED,
-        "group_ppo": GROUP_PPO, "learning_rates": LEARNING_RATES, "sb3_rows": SB3_ROWS, "sb3_ppo": SB3_PPO,
+        "group_ppo": GROUP_PPO, "sb3_rows": SB3_ROWS, "sb3_ppo": SB3_PPO,
     }  # fmt: skip
-    return dict(json.loads(json.dumps({"seed": seed, **asdict(budget), **protocol})))
+    slowly = {"slow": SLOW} if env_id in DEFAULT_IDS else {}
+    return dict(json.loads(json.dumps({"seed": seed, **asdict(budget), **protocol, **slowly})))
 
 
 def chosen_ids(names: Sequence[str]) -> list[str]:

@@ -72,7 +72,15 @@ def sheets(results: Mapping[str, Any]) -> list[Sheet]:
         return []
     settings = next(iter(ids.values()))["settings"]
     tables = [
-        _engine_sheet(ids), _rollout_sheet(ids), _signal_sheet(ids, settings), _learning_sheet(ids, settings),
+        _engine_sheet(ids), _rollout_sheet(ids), _signal_sheet(ids, settings),
+        _learning_sheet(
+            ids, settings, "GroupPPO", "Learning from a base policy, GroupPPO's default rate",
+            settings["group_ppo"]["learning_rate"],
+        ),
+        _learning_sheet(
+            ids, settings, "GroupPPO, slowly", "Learning from a base policy, SB3's default rate",
+            settings.get("slow", {}).get("learning_rate", 0.0),
+        ),
         _sb3_sheet(ids, settings),
     ]  # fmt: skip
     return [table for table in tables if table.rows]
@@ -135,32 +143,26 @@ def _signal_sheet(ids: Mapping[str, Any], settings: Mapping[str, Any]) -> Sheet:
     return Sheet("Signal", note, header, rows)
 
 
-def _learning_sheet(ids: Mapping[str, Any], settings: Mapping[str, Any]) -> Sheet:
-    rates = settings["learning_rates"]
+def _learning_sheet(ids: Mapping[str, Any], settings: Mapping[str, Any], name: str, title: str, rate: float) -> Sheet:
     rows = []
     for env_id, entry in ids.items():
-        cells = [f"{entry['warmstart']['cpu_s']:.0f}", _score(entry["learning"]["GroupPPO"]["score_start"])]
-        for name in rates:
-            seen = entry["learning"][name]
-            seconds = seen["seconds_to_learn"]
-            cells += [
-                "not reached" if seconds is None else f"{seconds:.1f}", _score(seen["score_early"]),
-                _score(seen["score_end"]), f"{seen['cpu_s_end']:.0f}", _count(seen["turns_end"]),
-            ]  # fmt: skip
-        rows.append((_short(env_id), *cells))
-    header = ["id", "warm start, CPU s", "score before"]
-    for rate in rates.values():
-        header += [
-            f"at {rate:g}: CPU s to {settings['learned']:g}", f"score at {settings['early_seconds']:g} CPU s",
-            "score at the end", "CPU s", "turns",
-        ]  # fmt: skip
+        if (seen := entry["learning"].get(name)) is None:
+            continue
+        start, seconds = f"{entry['warmstart']['cpu_s']:.0f}", seen["seconds_to_learn"]
+        learned = "not reached" if seconds is None else f"{seconds:.1f}"
+        scores = [_score(seen[score]) for score in ("score_start", "score_early", "score_end")]
+        end = (f"{seen['cpu_s_end']:.0f}", _count(seen["turns_end"]))
+        rows.append((_short(env_id), start, scores[0], learned, *scores[1:], *end))
+    header = (
+        "id", "warm start, CPU s", "score before", f"CPU s to {settings['learned']:g}",
+        f"score at {settings['early_seconds']:g} CPU s", "score at the end", "CPU s", "turns",
+    )  # fmt: skip
     note = (
-        "`GroupPPO` with the recipe `grpo` from the base policy, one seed, with two learning rates: its default, and "
-        "that of SB3's PPO. Scores are normalised (0 random, 1 expert; "
-        f"mean of a mixture's environments). Learning ends at {settings['solved']:g} or after "
-        f"{settings['learning_seconds']:g} CPU seconds; examinations do not count."
+        f"`GroupPPO` with the recipe `grpo` and the learning rate {rate:g} from the base policy, one seed. Scores are "
+        "normalised (0 random, 1 expert; mean of a mixture's environments). Learning ends at "
+        f"{settings['solved']:g} or after {settings['learning_seconds']:g} CPU seconds; examinations do not count."
     )
-    return Sheet("Learning from a base policy", note, tuple(header), rows)
+    return Sheet(title, note, header, rows)
 
 
 def _sb3_sheet(ids: Mapping[str, Any], settings: Mapping[str, Any]) -> Sheet:

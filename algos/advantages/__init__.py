@@ -12,6 +12,6 @@ from algos.advantages import (  # noqa: F401  they register their parts
     turns,
     weights,
 )
-from algos.advantages.pipeline import advantages
+from algos.advantages.pipeline import advantages, update_memory
 
-__all__ = ["advantages"]
+__all__ = ["advantages", "update_memory"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from algos import parts
@@ -22,7 +24,8 @@ def advantages(scheme: SchemeLike, batch: RolloutBatch, memory: Memory | None = 
     Args:
         scheme: a recipe name, a ``Scheme``, or a recipe with overrides, see ``make_scheme``.
         batch: the rollouts.
-        memory: what the scheme remembers of earlier updates; without one it remembers nothing.
+        memory: what the scheme remembers of earlier updates, see ``update_memory``; without one it
+            remembers nothing.
 
     Returns:
         float64 array (M,), shared by all tokens of a turn; (M, L) for schemes that credit tokens.
@@ -32,7 +35,10 @@ def advantages(scheme: SchemeLike, batch: RolloutBatch, memory: Memory | None = 
             where it is read.
     """
     chosen = make_scheme(scheme)
-    memory = Memory() if memory is None else memory
+    _warn_of_levels(chosen, batch)
+    if memory is None:
+        _warn_of_memory(chosen)
+        memory = Memory()
     credit = chosen.run("signal", batch, memory)
     per_turn = _is_per_turn("signal", chosen.signal)
     if not per_turn and _is_per_turn("weights", chosen.weights):
@@ -41,6 +47,41 @@ def advantages(scheme: SchemeLike, batch: RolloutBatch, memory: Memory | None = 
     if chosen.whitening != "none":
         credit = _whitened(chosen, credit, batch, per_turn)
     return credit if per_turn else credit[batch.turn_rollout]
+
+
+def update_memory(scheme: SchemeLike, batch: RolloutBatch, memory: Memory) -> None:
+    """Let the scheme remember a batch; to be called after each update on it.
+
+    Args:
+        scheme: as in ``advantages``.
+        batch: the rollouts of the update.
+        memory: changed in place.
+    """
+    chosen = make_scheme(scheme)
+    for part in chosen.parts:
+        if part.after_update is not None:
+            part.after_update(chosen, batch, memory, **chosen.options_of(part))
+
+
+def _warn_of_memory(scheme: Scheme) -> None:
+    keeping = [f"{part.axis}={part.name!r}" for part in scheme.parts if part.after_update is not None]
+    if keeping:
+        warnings.warn(
+            f"memory: {' and '.join(keeping)} remembers earlier updates, and starts anew at every call. Give the same "
+            "Memory() at every call, and call update_memory(scheme, batch, memory) after each update.",
+            stacklevel=3,
+        )
+
+
+def _warn_of_levels(scheme: Scheme, batch: RolloutBatch) -> None:
+    for field in ("baseline", "scale", "whitening"):
+        level = getattr(scheme, field)
+        if level in batch.assumed:
+            warnings.warn(
+                f"{level}: not given, so all rollouts count as one {level}, and {field}={level!r} is that of the "
+                f"batch. Give RolloutBatch.from_arrays(..., {level}=ids).",
+                stacklevel=3,
+            )
 
 
 def _is_per_turn(axis: str, name: str) -> bool:

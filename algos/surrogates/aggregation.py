@@ -62,8 +62,17 @@ def constant(scheme: Scheme, mask: BoolArray, batch: RolloutBatch, *, empty: Emp
 
     The constant defaults to the batch's ``max_tokens``.
     """
-    divisor = batch.max_tokens if scheme.aggregation_constant is None else scheme.aggregation_constant
-    return mask / (divisor * _rollouts(scheme, batch, tokens_in_loss(mask, batch), empty))
+    tokens = tokens_in_loss(mask, batch)
+    divisor = scheme.aggregation_constant
+    if divisor is None:
+        divisor = batch.max_tokens
+        if divisor < tokens.max(initial=0.0):
+            raise ValueError(
+                f"max_tokens={divisor} is not allowed with aggregation='constant': a rollout has "
+                f"{tokens.max():.0f} tokens. Give the environment a time limit, the batch its max_tokens, or the "
+                "scheme an aggregation_constant."
+            )
+    return mask / (divisor * _rollouts(scheme, batch, tokens, empty))
 
 
 @part("aggregation", "token_sum", source="LUSPO, arXiv 2602.05261; SEEN-CODE (TRL; verl's seq-mean-token-sum)")

@@ -3,11 +3,12 @@
 import math
 import statistics
 import time
+import warnings
 
 import numpy as np
 import pytest
 
-from algos import RECIPES, RolloutBatch, Scheme, advantages, make_scheme
+from algos import RECIPES, Memory, RolloutBatch, Scheme, advantages, make_scheme, update_memory
 
 ROOT = math.sqrt(0.5)
 
@@ -437,3 +438,33 @@ def test_large_batches_are_fast(recipe):
         advantages(recipe, batch)
         best = min(best, time.process_time() - start)
     assert best < SECONDS
+
+
+def test_a_level_that_was_not_given_is_warned_of():
+    two = {"returns": [100.0, 0.0, 1.0, 0.0], "prompt": [0, 0, 1, 1]}
+    with pytest.warns(UserWarning, match=r"environment: not given, .* scale='environment' is that of the batch"):
+        advantages("erpo", RolloutBatch.from_arrays(**two))
+    with pytest.warns(UserWarning, match=r"task: not given, .* scale='task'"):
+        advantages("grpo:scale=task", RolloutBatch.from_arrays(**two, environment=[0, 0, 1, 1]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        advantages("erpo", RolloutBatch.from_arrays(**two, environment=[0, 0, 1, 1]))
+        advantages("lite_ppo", RolloutBatch.from_arrays(**two))
+
+
+@pytest.mark.parametrize("recipe", ["spo", "spo_pp", "rae", "dcpo_smooth", "maestro"])
+def test_schemes_remember_through_the_public_functions(recipe):
+    columns = {"context": np.ones((4, 1)), "components": np.eye(4)[:, :2]} if recipe == "maestro" else {}
+    ids = {"prompt": [0, 0, 1, 1], "environment": [0, 0, 0, 0], "drift": [np.nan] * 4}
+    first, second = (
+        RolloutBatch.from_arrays(returns=returns, **ids, **columns)
+        for returns in ([1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 1.0])
+    )
+    with pytest.warns(UserWarning, match=r"memory: .* remembers earlier updates, and starts anew at every call"):
+        fresh = advantages(recipe, second)
+    memory = Memory()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert advantages(recipe, second, memory).tolist() == fresh.tolist()
+        update_memory(recipe, first, memory)
+        assert advantages(recipe, second, memory).tolist() != fresh.tolist()

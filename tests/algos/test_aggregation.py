@@ -1,5 +1,7 @@
 """Aggregation: weights of tokens, empty rollouts, prompts."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -67,3 +69,12 @@ def test_nothing_in_the_loss():
 def test_prompt_ids_are_read_within_their_environment():
     batch = RolloutBatch.from_arrays(returns=[1, 0, 1], prompt=[0, 0, 0], environment=[0, 0, 1])
     assert token_weights(make_scheme("grpo:aggregation=prompt_mean"), batch)[:, 0].tolist() == [0.25, 0.25, 0.5]
+
+
+def test_a_constant_below_the_tokens_of_a_rollout_is_refused():
+    batch = dataclasses.replace(
+        RolloutBatch.from_arrays(returns=[1, 0], prompt=[0, 0], token_mask=[[1, 1], [1, 0]]), max_tokens=1
+    )
+    with pytest.raises(ValueError, match="max_tokens=1 is not allowed with aggregation='constant': a rollout has 2"):
+        token_weights(make_scheme("dr_grpo"), batch)
+    np.testing.assert_allclose(token_weights(make_scheme("dr_grpo:aggregation_constant=1"), batch).sum(), 1.5)

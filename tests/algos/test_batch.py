@@ -214,3 +214,18 @@ def test_dead_groups():
         returns=[0.1 + 0.2, 0.3, 1, 2, 5, 7, 8], prompt=[0, 0, 1, 1, 2, 3, 3], valid=[1, 1, 1, 1, 1, 1, 0]
     )
     assert batch.dead.tolist() == [True, True, False, False, True, True, True]
+
+
+def test_the_longest_rollout_is_the_default_of_max_tokens():
+    columns = {"returns": [1.0, 0.0, None], "prompt": [0, 0, 0], "turn_rollout": [0, 0, 1, 2]}
+    mask = [[1, 1, 0], [1, 1, 1], [1, 0, 0], [1, 1, 1]]
+    batch = RolloutBatch.from_arrays(**columns, token_mask=mask)
+    assert batch.max_tokens == 5 and batch.assumed == ("environment", "task")
+    # Rollouts that do not count leave no trace.
+    longer = RolloutBatch.from_arrays(
+        **{**columns, "turn_rollout": [0, 0, 1] + [2] * 9}, token_mask=mask[:3] + [[1] * 3] * 9
+    )
+    assert longer.max_tokens == 5
+    assert RolloutBatch.from_arrays(**columns, token_mask=mask, max_tokens=9).max_tokens == 9
+    with pytest.raises(ValueError, match=r"max_tokens=4 is not allowed: .* at least the 5 tokens"):
+        RolloutBatch.from_arrays(**columns, token_mask=mask, max_tokens=4)

@@ -82,7 +82,7 @@ def rollouts(n=12):
 
 def test_every_column_is_per_rollout_or_per_turn():
     names = {f.name for table in (RolloutBatch, Trajectories) for f in dataclasses.fields(table)}
-    assert names - {"batch", "turn_rollout", "max_tokens"} == PER_ROLLOUT | PER_TURN
+    assert names - {"batch", "turn_rollout", "max_tokens", "assumed"} == PER_ROLLOUT | PER_TURN
     assert not PER_ROLLOUT & PER_TURN
 
 

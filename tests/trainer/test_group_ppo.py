@@ -269,6 +269,31 @@ def test_gradient_that_is_not_finite_is_skipped():
     assert model._skipped_steps == 1
 
 
+def test_observations_that_are_not_finite_are_refused():
+    class Broken(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,))
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, seed=None, options=None):
+            return np.zeros(3, np.float32), {}
+
+        def step(self, action):
+            return np.array([0.0, np.nan, 0.0], np.float32), 1.0, False, True, {}
+
+    model = GroupPPO("MessagePolicy", Broken(), n_prompts=2, group_size=2, seed=0, n_minibatches=1)
+    with pytest.raises(ValueError, match=r"observation: row 0 holds nan \(flattened, at 1\); all must be finite"):
+        model.learn(8)
+    with pytest.raises(ValueError, match="observation: row 0 holds inf"):
+        model.predict(np.array([0.0, 0.0, np.inf], np.float32))
+
+
+def test_the_trainer_gives_schemes_their_memory_and_levels():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for scheme in ("spo", "agentrl"):
+            GroupPPO("MessagePolicy", "agentic_gym/Chain-v0", scheme=scheme, n_prompts=4, seed=0).learn(64)
+
+
 def test_staleness_samples_from_an_older_policy():
     ratios = []
     for staleness in (0, 2):
