@@ -134,7 +134,8 @@ def carry_over_page() -> str:
         "## Settings that go with any recipe",
         _table(["here", "verl 0.9.1", "TRL 1.16 (`GRPOConfig`)"], settings),
         "As a whole, the recipes that are not in the first table exist in neither tool. Their credit can be carried "
-        "over as an advantage estimator of your own, see [Add a scheme](../add-a-scheme.md#carry-it-over-to-an-llm-trainer).",
+        "over as an advantage estimator of your own, see "
+        "[Add a scheme](../add-a-scheme.md#carry-it-over-to-an-llm-trainer).",
     ]
     return "\n\n".join(sections) + "\n"
 
