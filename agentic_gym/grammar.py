@@ -143,7 +143,7 @@ class Grammar:
         return mask
 
     def text(self, message: npt.NDArray[np.integer], dialect: int = 0) -> str:
-        """Write one message (L,) as a person would read it, for example ``lookup(Ada, wrote)``."""
+        """Write one message (L,) as a person would read it, for example ``lookup(Ada, rival)``."""
         parse = self.parse(message[None, :], np.array([dialect]))
         names = self.words[dialect]
         # A token that means nothing in this dialect is written as its number.

@@ -58,6 +58,9 @@ def index_page(parity: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
             "## What they are made of",
             "Credit reads *signal - baseline / scale*, then weights and whitening; what is not named is at its "
             "default. Parity: the tests in `tests/parity` hold the difference from the tool's own numbers below this.",
+            "Schemes that differ only in a level coincide where the levels do. With one environment, the levels "
+            "environment and batch are the same: `erpo` and `lite_ppo` then give equal advantages, and differ only in "
+            "how they average the loss.",
             _table(["recipe", "credit", "loss", "arXiv", "parity"], made_of),
             "## What they claim",
             "In the words of their sources, shortened; nothing here is verified by being listed. g is the group (the "
@@ -65,7 +68,7 @@ def index_page(parity: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
             _table(["recipe", "advantage", "claims to fix", "claims to win"], claims),
             "## How they behave",
             "What a positive factor and an offset of all rewards do to the advantages, what groups with equal "
-            "rewards get, which columns of the batch are needed besides rewards, and how sure the formula is: "
+            "rewards get, which columns of the batch are needed besides rewards, and how certain the formula is: "
             "SEEN-PAPER (equations read), SEEN-CODE (code read), SEEN-NOTE and SEEN-3P (a third party's note or "
             "digest), INFERRED (chosen here where the source is silent).",
             _table(
@@ -122,15 +125,17 @@ def carry_over_page() -> str:
     settings = [[f"`{entry.here}`", _code(entry.verl), _code(entry.trl)] for entry in SETTINGS]
     sections = [
         "# The same schemes in LLM trainers",
-        "A scheme that won here is worth a try there. *Setting* makes the tool's credit and loss this recipe, its "
-        "other defaults given; *here* is the scheme that follows the tool's conventions (eps, groups of one, dual "
-        "clip, rollouts without tokens), for a comparison at equal numbers. What is left to differ is in the last "
-        "column. `actor.` stands for `actor_rollout_ref.actor.`; both tools' formulas are in `tests/parity/README.md`.",
+        "A scheme that won here is worth a try there. *Setting* makes the tool's credit and loss this recipe, with "
+        "its other settings at their defaults; *here* is the scheme that follows the tool's conventions (eps, groups "
+        "of one, dual clip, rollouts without tokens), for a comparison at equal numbers. What is left to differ is in "
+        "the last column. `actor.` stands for `actor_rollout_ref.actor.`; both tools' formulas are in "
+        "`tests/parity/README.md`.",
         _table(["recipe", "tool", "setting", "here", "still differs"], rows),
         "## Settings that go with any recipe",
         _table(["here", "verl 0.9.1", "TRL 1.16 (`GRPOConfig`)"], settings),
-        "Recipes that are not in the first table are in neither tool, as a whole. Their credit can be carried over as "
-        "an advantage estimator of your own, see [Add a scheme](../add-a-scheme.md#carry-it-over-to-an-llm-trainer).",
+        "As a whole, the recipes that are not in the first table exist in neither tool. Their credit can be carried "
+        "over as an advantage estimator of your own, see "
+        "[Add a scheme](../add-a-scheme.md#carry-it-over-to-an-llm-trainer).",
     ]
     return "\n\n".join(sections) + "\n"
 

@@ -130,10 +130,22 @@ def resolve(name):
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=names.get)
-def test_examples_run(path, capsys):
+def test_examples_run(path, capsys, tmp_path, monkeypatch):
     """The blocks of a page run one after the other; training is cut short to one update."""
+    monkeypatch.chdir(tmp_path)  # Some save a model.
     scope = {}
     for excused, code in BLOCK.findall(path.read_text("utf-8")):
         compile(code, str(path), "exec")
         if not excused:
             exec(re.sub(r"\.learn\([\d_]+", ".learn(1", code), scope)
+
+
+def test_own_rollouts_get_the_credit_that_is_printed():
+    """The README's example says in a comment what credit its turns get."""
+    (code,) = [code for _, code in BLOCK.findall((ROOT / "README.md").read_text("utf-8")) if "policy_loss(" in code]
+    scope = {}
+    exec(code, scope)
+    (printed,) = re.findall(r"# \(turns,\): (.*)", code)
+    np.testing.assert_allclose(scope["credit"], [float(number) for number in printed.split(",")], atol=5e-4)
+    mask = np.asarray(scope["batch"].token_mask)
+    assert ((scope["log_prob"].grad.numpy() != 0) == mask).all()

@@ -56,6 +56,15 @@ def test_parity_is_shown_where_it_is_known(generator, tmp_path):
     assert line.endswith("| verl: 2e-16<br>TRL: 0 |")
 
 
+def test_levels_that_coincide():
+    """The page says that erpo and lite_ppo give equal advantages where there is one environment."""
+    returns = np.random.default_rng(0).normal(size=12)
+    one = RolloutBatch.from_arrays(returns=returns, prompt=np.repeat([0, 1, 2], 4))
+    np.testing.assert_array_equal(advantages("erpo", one), advantages("lite_ppo", one))
+    two = RolloutBatch.from_arrays(returns=returns, prompt=np.repeat([0, 1, 2], 4), environment=np.repeat([0, 1, 1], 4))
+    assert not np.allclose(advantages("erpo", two), advantages("lite_ppo", two))
+
+
 @pytest.mark.parametrize("entry", CARRY_OVER, ids=lambda entry: f"{entry.recipe}-{entry.tool}-{entry.here}")
 def test_what_is_carried_over_is_a_scheme_here(entry):
     assert entry.recipe in RECIPES and entry.here.partition(":")[0] == entry.recipe
