@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.experiment import RunConfig, Runs, canonical, run_id
+from benchmarks.experiment import BenchmarkError, RunConfig, Runs, canonical, run_id
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "results"
@@ -216,7 +216,7 @@ def _read_gathered(path: Path) -> pa.Table:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             return file.read()
     except (OSError, pa.ArrowException) as error:
-        raise ValueError(f"cannot read {path}, restore it or move it away: {error}") from error
+        raise BenchmarkError(f"cannot read {path}, restore it or move it away: {error}") from error
 
 
 def _gathered_ids(name: str, root: Path) -> frozenset[str]:
