@@ -1,7 +1,7 @@
 """Draw figures: ``python -m plots NAME [--quick]``, from stored results or, of the suite, from the environments.
 
 Beside ``plots/figures/NAME.png`` and ``.svg`` the caption is written to ``NAME.txt``: what is shown, of how many
-seeds, what is seen, and the commands that made it. With ``--root ROOT`` the three go to ``plots/figures`` beside that folder.
+seeds, what is seen, and the commands that made it. With ``--root ROOT`` the three go to ``ROOT/../plots/figures``.
 """
 
 from __future__ import annotations
@@ -129,8 +129,7 @@ def _document(name: str, root: Path) -> Any:
 def _rows(experiment: Experiment, name: str, quick: bool, root: Path) -> pa.Table:
     table = store.gather(experiment, root)
     if table.num_rows == 0:
-        command = f"python -m benchmarks run {name}" + (" --quick" if quick else "")
-        raise BenchmarkError(f"There are no results of {experiment.name!r} in {root}; make them with: {command}")
+        raise store.no_results(experiment.name, f"run {name}" + (" --quick" if quick else ""), root)
     return table
 
 
