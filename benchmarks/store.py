@@ -247,7 +247,8 @@ def _read_gathered(path: Path) -> pa.Table:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             return file.read()
     except (OSError, pa.ArrowException) as error:
-        raise BenchmarkError(f"cannot read {path}, restore it or move it away: {error}") from error
+        # Some messages of Arrow end with an empty line.
+        raise BenchmarkError(f"cannot read {path}, restore it or move it away: {str(error).strip()}") from error
 
 
 def _gathered_ids(name: str, root: Path) -> frozenset[str]:

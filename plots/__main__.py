@@ -121,9 +121,9 @@ def _document(name: str, root: Path) -> Any:
         raise BenchmarkError(f"There is no {path}; the docstring of plots/{name}.py names the commands that make it.")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BenchmarkError(f"cannot read {path}, restore it or move it away: {error}") from error
-    return document if entry is None else document[entry]
+        return document if entry is None else document[entry]
+    except (ValueError, KeyError) as error:
+        raise BenchmarkError(f"cannot read {path}, restore it or move it away: {error!r}") from error
 
 
 def _rows(experiment: Experiment, name: str, quick: bool, root: Path) -> pa.Table:

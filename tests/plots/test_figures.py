@@ -74,11 +74,13 @@ def test_labels_are_moved_apart_and_keep_their_order():
         (["nothing"], "must be one of"),
         (["scale_mismatch"], "no results"),
         (["credit_by_turn"], "cannot read"),
+        (["microscope"], "KeyError('seen')"),
         (["levels"], "cannot read"),
     ],
 )
 def test_command_line_errors_are_one_line(tmp_path, capsys, arguments, words):
     (tmp_path / "credit.json").write_text("{")
+    (tmp_path / "microscope.json").write_text("{}")
     (tmp_path / "levels.parquet").write_text("damaged")
     assert run([*arguments, "--root", str(tmp_path)]) == 2
     captured = capsys.readouterr()
