@@ -219,6 +219,7 @@ def scoreboard(
         print(json.dumps(judged + missing, indent=1, allow_nan=False))
         return 0
     table = Table("claim", "effect [95 %]", "seeds", "verdict", "robust", title="claims")
+    table.columns[0].no_wrap = True
     for entry in entries:
         table.add_row(entry.claim.key, _cell(entry.effect), str(entry.seeds), entry.verdict, entry.robust)
     _show(table)
@@ -250,6 +251,7 @@ def _claim_runs(only: tuple[str, ...]) -> Any:
 def list_experiments() -> int:
     """List the experiments and the questions they ask."""
     rows = Table("experiment", "question", "axis", "runs")
+    rows.columns[0].no_wrap = True
     for name in experiments.names():
         experiment = experiments.load(name)
         runs = len(experiment.runs("tune")) + len(experiment.regimes) * len(experiment.schemes) * len(experiment.seeds)
@@ -333,6 +335,7 @@ def _scheme_table(experiment: Experiment, regime: str, final: bool, summary: Sco
     names = list(dict.fromkeys(name for row in summary.values() for name in row))
     points = "last evaluation" if final else "mean over evaluations"
     table = Table("scheme", "seeds", *names, title=f"{experiment.name}, {regime}: {points}, 95 % intervals")
+    table.columns[0].no_wrap = True
     for scheme in sorted(summary, key=lambda scheme: -summary[scheme]["mean"].estimate):
         cells = [_cell(summary[scheme][name]) if name in summary[scheme] else "" for name in names]
         table.add_row(scheme, f"{runs[scheme]}/{len(experiment.seeds)}", *cells)
