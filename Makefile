@@ -26,7 +26,8 @@ demo: .venv/installed
 test: .venv/installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-# What is stored in ROOT counts as finished; `make reproduce ROOT=fresh/results` makes everything anew.
+# What is stored in ROOT counts as finished; `make reproduce ROOT=fresh/results` makes everything anew: the figures
+# in fresh/plots/figures, the report in fresh/RESULTS.md.
 reproduce: .venv/installed
 	$(BIN)/python -m benchmarks run scale_mismatch --jobs $(JOBS) --root $(ROOT)
 	test -f $(ROOT)/microscope.json || $(BIN)/python -m benchmarks.microscope --jobs $(JOBS) --json $(ROOT)/microscope.json

@@ -23,11 +23,12 @@ class CommandError(Exception):
     """A request that cannot be met; the text says why."""
 
 
-def schemes(parts: bool = False, as_json: AsJson = False, modules: Modules = ()) -> int:
+def schemes(parts: bool = False, wide: bool = False, as_json: AsJson = False, modules: Modules = ()) -> int:
     """List the recipes, or the parts that schemes are made of.
 
     Args:
         parts: List every axis with its parts, their options and their sources instead.
+        wide: Show claim, certainty and arXiv number of the recipes as well.
         as_json: Print JSON.
         modules: Import these first: your own parts and recipes.
     """
@@ -40,7 +41,7 @@ def schemes(parts: bool = False, as_json: AsJson = False, modules: Modules = ())
             _show(_axis_table(axis))
         _show(_field_table())
     else:
-        _show(_recipe_table())
+        _show(_recipe_table(wide))
     return 0
 
 
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             config=(tyro.conf.FlagCreatePairsOff,),
         )
     except CommandError as error:
-        _say(str(error))
+        _say(f"error: {error}")
         return 2
     return status
 
@@ -103,7 +104,7 @@ def _import(modules: Sequence[str]) -> None:
     for name in modules:
         try:
             importlib.import_module(name)
-        except ImportError as error:
+        except (ImportError, ValueError, TypeError) as error:  # The latter two are what registering raises.
             raise CommandError(f"--use {name}: {error}") from error
 
 
@@ -111,14 +112,19 @@ def _recipes() -> list[dict[str, Any]]:
     return [about.recipe_entry(name) for name in RECIPES]
 
 
-def _recipe_table() -> Table:
-    table = Table("recipe", "credit", "loss", "claim", "certainty", "arXiv", title="schemes")
-    for narrow in (table.columns[0], table.columns[-1]):
-        narrow.no_wrap = True
+def _recipe_table(wide: bool) -> Table:
+    """Show what fits 80 columns, or all."""
+    more = ("claim", "certainty", "arXiv") if wide else ()
+    table = Table("recipe", "credit", "loss", *more, title="schemes")
+    for column in table.columns:
+        column.no_wrap = column.header in ("recipe", "arXiv")
+        column.overflow = "fold"  # Settings are long words; none of them may be cut.
     for name, recipe in RECIPES.items():
         entry = about.recipe_entry(name)
-        numbers = ", ".join(entry["arxiv"]) or "-"
-        _row(table, name, entry["credit"], entry["loss"], about.claim(recipe), entry["certainty"], numbers)
+        cells = [name, entry["credit"], entry["loss"]]
+        if wide:
+            cells += [about.claim(recipe), entry["certainty"], ", ".join(entry["arxiv"]) or "-"]
+        _row(table, *cells)
     return table
 
 

@@ -50,6 +50,7 @@ def run(
         phase: `tune` chooses the learning rates, `report` is what figures show.
         root: Folder of all results.
     """
+    runner.check(jobs, backend, address)
     experiment = experiments.load(name, quick)
     phases: tuple[Phase, ...] = ("tune", "report") if phase == "all" else (phase,)
     failures: list[runner.Failure] = []
@@ -126,11 +127,17 @@ def table(
     for option, value in (("regime", chosen), ("against", against)):
         if value is not None and value not in regimes:
             raise BenchmarkError(f"'{option}' must be one of {list(regimes)}. Got {value!r} instead.")
-    scores = aggregate.run_scores(aggregate.current(experiment, store.gather(experiment, root)))
+    rows = store.gather(experiment, root)
+    missing = store.no_results(experiment.name, f"run {name}" + (" --quick" if quick else ""), root)
+    if rows.num_rows == 0:
+        raise missing
+    scores = aggregate.run_scores(aggregate.current(experiment, rows))
     if against is None:
         summary, title = aggregate.summarise(scores, chosen, final), chosen
     else:
         summary, title = aggregate.change(scores, chosen, against, final), f"{chosen} minus {against}"
+    if not summary:  # Tuning runs only, or none in these regimes.
+        raise missing
     runs = Counter(run["scheme"] for run in scores.to_pylist() if run["regime"] == chosen)
     if as_json:
         print(json.dumps(_document(experiment, title, final, summary, runs), indent=2, allow_nan=False))
@@ -159,6 +166,7 @@ def claims(
     """
     if as_json:
         return scoreboard(only, as_json=True, root=root)
+    runner.check(jobs)
     runs = _claim_runs(only)
     phases: tuple[Phase, ...] = ("tune", "report", "sensitivity") if phase == "all" else (phase,)
     for step in phases:
@@ -196,6 +204,9 @@ def scoreboard(
     rows = store.gather(runs, root).to_pylist()
     entries = judge(runs.tuned(rows), rows)
     judged = document(entries)
+    if not entries and (write or not as_json):
+        command = "claims" + (f" --only {' '.join(only)}" if only else "")
+        raise store.no_results("claims", command, root)
     if write:
         store.write_text(root / "claims.json", json.dumps(judged, indent=1, allow_nan=False) + "\n")
     if as_json:
@@ -208,6 +219,7 @@ def scoreboard(
         print(json.dumps(judged + missing, indent=1, allow_nan=False))
         return 0
     table = Table("claim", "effect [95 %]", "seeds", "verdict", "robust", title="claims")
+    table.columns[0].no_wrap = True
     for entry in entries:
         table.add_row(entry.claim.key, _cell(entry.effect), str(entry.seeds), entry.verdict, entry.robust)
     _show(table)
@@ -239,6 +251,7 @@ def _claim_runs(only: tuple[str, ...]) -> Any:
 def list_experiments() -> int:
     """List the experiments and the questions they ask."""
     rows = Table("experiment", "question", "axis", "runs")
+    rows.columns[0].no_wrap = True
     for name in experiments.names():
         experiment = experiments.load(name)
         runs = len(experiment.runs("tune")) + len(experiment.regimes) * len(experiment.schemes) * len(experiment.seeds)
@@ -265,16 +278,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "scoreboard": scoreboard,
         "report": report,
     }
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         status_code: int = tyro.extras.subcommand_cli_from_dict(
             commands,
             prog="python -m benchmarks",
             description="Train credit schemes, resume, and compare them.",
-            args=arguments,
+            args=given or ["--help"],
             config=(tyro.conf.FlagCreatePairsOff,),
         )
-    except BenchmarkError as error:
-        _say(str(error))
+    except (BenchmarkError, OSError) as error:
+        _say(f"error: {error}")
         return 2
     except KeyboardInterrupt as stop:
         _say(f"interrupted: {stop}")
@@ -321,6 +335,7 @@ def _scheme_table(experiment: Experiment, regime: str, final: bool, summary: Sco
     names = list(dict.fromkeys(name for row in summary.values() for name in row))
     points = "last evaluation" if final else "mean over evaluations"
     table = Table("scheme", "seeds", *names, title=f"{experiment.name}, {regime}: {points}, 95 % intervals")
+    table.columns[0].no_wrap = True
     for scheme in sorted(summary, key=lambda scheme: -summary[scheme]["mean"].estimate):
         cells = [_cell(summary[scheme][name]) if name in summary[scheme] else "" for name in names]
         table.add_row(scheme, f"{runs[scheme]}/{len(experiment.seeds)}", *cells)

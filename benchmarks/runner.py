@@ -30,7 +30,7 @@ from benchmarks import store
 from benchmarks.aggregate import choose_learning_rates
 from benchmarks.experiment import BenchmarkError, Experiment, Phase, RunConfig, Runs, run_id
 
-__all__ = ["Failure", "Summary", "choose_learning_rates", "one_thread_each", "run", "shard_of"]
+__all__ = ["Failure", "Summary", "check", "choose_learning_rates", "one_thread_each", "run", "shard_of"]
 
 Train = Callable[[RunConfig], Sequence[store.Row]]
 Backend = Literal["loky", "ray"]
@@ -88,16 +88,19 @@ def run(
         The counts, and the runs that raised; their errors do not stop the others.
 
     Raises:
-        BenchmarkError: If tuning is incomplete, Ray is missing, or a worker process died.
+        BenchmarkError: If a setting is not allowed, tuning is incomplete, ``root`` cannot be
+            written to, Ray is missing, or a worker process died.
         KeyboardInterrupt: With a message that says how much is finished and how to resume.
     """
-    _check(n_jobs, backend, address)
+    check(n_jobs, backend, address)
     root = root.resolve()  # Workers may have another working folder.
     if phase == "report" and learning_rates is None and isinstance(experiment, Experiment):
         learning_rates = choose_learning_rates(experiment, store.gather(experiment, root))
     configs = shard_of(experiment.runs(phase, learning_rates), shard)
     todo = [config for config in configs if not store.finished(config, root)]
     skipped = len(configs) - len(todo)
+    if todo:  # Where all is finished, a folder that can only be read will do.
+        store.check_writable(experiment.name, root)
     outcomes = _outcomes(todo, train, root, n_jobs, backend, address)
     trained, failures = 0, []
     try:
@@ -120,10 +123,16 @@ def run(
     return Summary(trained, skipped, tuple(failures))
 
 
-def _check(n_jobs: int, backend: str, address: str | None) -> None:
-    """Refuse settings that cannot be met or would be ignored."""
-    if n_jobs == 0:
-        raise BenchmarkError("'n_jobs' must be a number of processes, or -1 for one per core. Got 0 instead.")
+def check(n_jobs: int, backend: str = "loky", address: str | None = None) -> None:
+    """Refuse settings of `run` that cannot be met or would be ignored.
+
+    Raises:
+        BenchmarkError: If there is one.
+    """
+    if n_jobs != -1 and n_jobs < 1:
+        raise BenchmarkError(
+            f"'jobs' must be a number of processes (1 or more), or -1 for one per core. Got {n_jobs} instead."
+        )
     if backend not in ("loky", "ray"):
         raise BenchmarkError(f"'backend' must be 'loky' or 'ray'. Got {backend!r} instead.")
     if address is not None and backend != "ray":

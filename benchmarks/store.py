@@ -11,8 +11,10 @@ import json
 import operator
 import os
 import platform
+import shlex
 import shutil
 import subprocess
+import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.experiment import RunConfig, Runs, canonical, run_id
+from benchmarks.experiment import BenchmarkError, RunConfig, Runs, canonical, run_id
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "results"
@@ -75,6 +77,35 @@ def folder(config: RunConfig, root: Path = RESULTS) -> Path:
 def gathered_file(name: str, root: Path = RESULTS) -> Path:
     """File that holds all gathered rows of the experiment called ``name``."""
     return root / f"{name}.parquet"
+
+
+def check_writable(name: str, root: Path = RESULTS) -> None:
+    """Make the folders that runs of the experiment called ``name`` are stored in, and write a file into them.
+
+    Raises:
+        BenchmarkError: If that cannot be done.
+    """
+    runs = root / "runs" / name
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        for place in (root, runs):
+            with tempfile.TemporaryFile(dir=place):
+                pass
+    except OSError as error:
+        raise BenchmarkError(f"'root' must be a folder that can be written to. Got {root} instead: {error}") from error
+
+
+def no_results(what: str, command: str, root: Path = RESULTS) -> BenchmarkError:
+    """Return the error that there are no results of something.
+
+    Args:
+        what: Of what.
+        command: The subcommand of ``python -m benchmarks`` that makes them, with its arguments.
+        root: Folder of all results.
+    """
+    place = "" if root.resolve() == RESULTS.resolve() else f" --root {shlex.quote(str(root))}"
+    command = f"python -m benchmarks {command}{place}"
+    return BenchmarkError(f"There are no results of {what!r} in {root}; make them with: {command}")
 
 
 def write(config: RunConfig, rows: Sequence[Row], root: Path = RESULTS) -> Path:
@@ -216,7 +247,8 @@ def _read_gathered(path: Path) -> pa.Table:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             return file.read()
     except (OSError, pa.ArrowException) as error:
-        raise ValueError(f"cannot read {path}, restore it or move it away: {error}") from error
+        # Some messages of Arrow end with an empty line.
+        raise BenchmarkError(f"cannot read {path}, restore it or move it away: {str(error).strip()}") from error
 
 
 def _gathered_ids(name: str, root: Path) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Draw figures: ``python -m plots NAME [--quick]``, from stored results or, of the suite, from the environments.
 
 Beside ``plots/figures/NAME.png`` and ``.svg`` the caption is written to ``NAME.txt``: what is shown, of how many
-seeds, what is seen, and the commands that made it.
+seeds, what is seen, and the commands that made it. With ``--root ROOT`` the three go to ``ROOT/../plots/figures``.
 """
 
 from __future__ import annotations
@@ -9,16 +9,18 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 import tyro
+from rich.console import Console
 
 from benchmarks import experiments, store
 from benchmarks.experiment import BenchmarkError, Experiment
-from plots.style import save, write_caption
+from plots.style import figures_of, save, write_caption
 
 OWN = ("scale_mismatch", "budget")
 """Experiments with a figure of their own; the others are drawn as phase diagrams."""
@@ -55,7 +57,7 @@ class _Drawing:
 
 
 def main(
-    name: tyro.conf.Positional[str],
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")],
     quick: bool = False,
     experiment: str = VIEWED,
     regime: str | None = None,
@@ -64,12 +66,12 @@ def main(
     """Draw one figure, write its caption beside it, and print both.
 
     Args:
-        name: Name of the figure: that of its experiment, or ``curves``, ``gradient_share``, ``decision``,
-            ``claims``, ``credit_by_turn``, ``microscope``, ``families``, ``mismatch``, ``surrogates``.
+        name: Name of the figure: that of its experiment, or curves, gradient_share, decision, claims,
+            credit_by_turn, microscope, families, mismatch, surrogates.
         quick: Draw the small version of the experiment.
-        experiment: What ``curves`` and ``gradient_share`` are drawn of.
-        regime: Regime of ``curves``; by default the one with the largest axis value.
-        root: Folder of all results.
+        experiment: What curves and gradient_share are drawn of.
+        regime: Regime of curves; by default the one with the largest axis value.
+        root: Folder of all results. Figures of any but the default go to plots/figures beside it.
     """
     if name not in NAMES:
         raise BenchmarkError(f"'name' must be one of {list(NAMES)}. Got {name!r} instead.")
@@ -87,11 +89,29 @@ def main(
         drawing = _Drawing(name if name in OWN else "phase", (loaded, _rows(loaded, name, quick, root)), loaded.name)
     found = importlib.import_module(f"plots.{drawing.module}")
     text = getattr(found, drawing.describe)(*drawing.arguments)
-    paths = save(getattr(found, drawing.draw)(*drawing.arguments), drawing.file)
-    for path in (*paths, write_caption(text, drawing.file)):
+    folder = figures_of(root)
+    paths = save(getattr(found, drawing.draw)(*drawing.arguments), drawing.file, folder)
+    for path in (*paths, write_caption(text, drawing.file, folder)):
         print(path)
     print(f"\n{text}", end="")
     return 0
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: What follows ``python -m plots``; None reads it from the process.
+
+    Returns:
+        Exit status: 0, or 2 if the request cannot be met.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return tyro.cli(main, prog="python -m plots", args=given or ["--help"], config=(tyro.conf.FlagCreatePairsOff,))
+    except (BenchmarkError, OSError) as error:
+        Console(stderr=True).print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        return 2
 
 
 def _document(name: str, root: Path) -> Any:
@@ -99,15 +119,17 @@ def _document(name: str, root: Path) -> Any:
     path = root / file
     if not path.exists():
         raise BenchmarkError(f"There is no {path}; the docstring of plots/{name}.py names the commands that make it.")
-    document = json.loads(path.read_text(encoding="utf-8"))
-    return document if entry is None else document[entry]
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return document if entry is None else document[entry]
+    except (ValueError, KeyError) as error:
+        raise BenchmarkError(f"cannot read {path}, restore it or move it away: {error!r}") from error
 
 
 def _rows(experiment: Experiment, name: str, quick: bool, root: Path) -> pa.Table:
     table = store.gather(experiment, root)
     if table.num_rows == 0:
-        command = f"python -m benchmarks run {name}" + (" --quick" if quick else "")
-        raise BenchmarkError(f"There are no results of {experiment.name!r} in {root}; make them with: {command}")
+        raise store.no_results(experiment.name, f"run {name}" + (" --quick" if quick else ""), root)
     return table
 
 
@@ -133,7 +155,4 @@ def _all_stored(left_out: tuple[str, ...], root: Path) -> list[tuple[Experiment,
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(tyro.cli(main))
-    except BenchmarkError as error:
-        sys.exit(f"error: {error}")
+    sys.exit(run())

@@ -10,10 +10,13 @@ from typing import Any
 import matplotlib
 import numpy as np
 
+from benchmarks import store
+
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 FIGURES = Path(__file__).parent / "figures"
+"""Figures of the repository's own results."""
 
 # From the colour-blind safe palettes of Okabe and Ito (purple: Paul Tol).
 BLUE, VERMILION, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#AA4499", "#5F6670"
@@ -55,10 +58,26 @@ def spread_labels(heights: Mapping[str, float], gap: float, low: float, high: fl
     return dict(zip(names, placed.tolist(), strict=True))
 
 
-def save(figure: Any, name: str) -> list[Path]:
-    """Write the figure as PNG and SVG and return the files; equal data give equal files."""
-    FIGURES.mkdir(parents=True, exist_ok=True)
-    paths = [FIGURES / f"{name}.png", FIGURES / f"{name}.svg"]
+def figures_of(root: Path) -> Path:
+    """Return the folder for the figures of a folder of results.
+
+    Figures of other results than the repository's own must not replace the repository's. They go where the links
+    of the RESULTS.md beside that folder lead.
+    """
+    return FIGURES if root.resolve() == store.RESULTS.resolve() else root.parent / "plots" / "figures"
+
+
+def save(figure: Any, name: str, folder: Path | None = None) -> list[Path]:
+    """Write the figure as PNG and SVG and return the files; equal data give equal files.
+
+    Args:
+        figure: What to write.
+        name: Of the files.
+        folder: Where to write; None is that of the repository's own results.
+    """
+    folder = FIGURES if folder is None else folder
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
     with plt.rc_context(SETTINGS):
         figure.savefig(paths[0], dpi=150, metadata={"Software": None})
         figure.savefig(paths[1], metadata={"Date": None})
@@ -122,9 +141,10 @@ def enumerate_names(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "none"
 
 
-def write_caption(text: str, name: str) -> Path:
-    """Write the caption next to the figure and return the file."""
-    FIGURES.mkdir(parents=True, exist_ok=True)
-    path = FIGURES / f"{name}.txt"
+def write_caption(text: str, name: str, folder: Path | None = None) -> Path:
+    """Write the caption next to the figure, into the same folder, and return the file."""
+    folder = FIGURES if folder is None else folder
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.txt"
     path.write_text(text, encoding="utf-8")
     return path

@@ -1,5 +1,6 @@
 """The command line of the environments."""
 
+import functools
 import io
 import json
 import re
@@ -18,7 +19,7 @@ from agentic_gym.__main__ import main, parse_knobs, resolve_id
 from agentic_gym.grammar import END, FILLER, Tool, build_grammar
 from agentic_gym.play import FILLER_WORD, WORD, Game, UnclearMessageError, complete, read_message
 from agentic_gym.registration import TABLE
-from agentic_gym.truth import stored_truths
+from agentic_gym.truth import Truth, stored_truths, truth
 
 Type = Callable[..., str]
 GRAMMAR = build_grammar(
@@ -48,12 +49,45 @@ def test_without_arguments_there_is_help(capsys: pytest.CaptureFixture[str]) -> 
         main([])
     assert stop.value.code == 0
     out = capsys.readouterr().out
-    assert all(command in out for command in ("list", "play", "measure"))
+    assert all(command in out for command in ("list", "play", "truth", "measure"))
 
 
 def test_list(type_lines: Type) -> None:
     table = type_lines("list")
-    assert all(env_id in table for env_id in IDS) and "ChainShort" in table and "-1 to 1" in table
+    assert all(f"│ {env_id.split('/')[1]} " in table for env_id in IDS)
+    assert "ChainShort" in table and "-1 to 1" in table
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print as to a terminal of 80 columns."""
+    terminal = functools.partial(Console, force_terminal=True, width=80, color_system=None)
+    monkeypatch.setattr("agentic_gym.__main__.Console", terminal)
+
+
+@pytest.mark.usefixtures("narrow")
+def test_tables_can_be_read_in_80_columns(type_lines: Type) -> None:
+    table = type_lines("list")
+    assert all(f"│ {env_id.split('/')[1]} " in table for env_id in IDS) and "│   ChainShort " in table
+    assert "│ -50 to -1 " in table and max(map(len, table.splitlines())) <= 80 and "…" not in table
+    for env_id in IDS:
+        table = type_lines(f"truth {env_id}")
+        assert env_id in table and max(map(len, table.splitlines())) <= 80 and "…" not in table
+
+
+def test_truth(type_lines: Type) -> None:
+    table = type_lines("truth database")
+    (row,) = [line for line in table.splitlines() if "Database" in line and "│" in line]
+    assert [cell.strip() for cell in row.strip("│").split("│")] == [
+        "Database", "-3", "-41.22", "-50", "0.94", "0.1756", "0.2"
+    ]  # fmt: skip
+    assert [line for line in type_lines("truth Mixture").splitlines() if line.startswith("│ ChainShort ")]
+
+
+def test_truth_as_json(type_lines: Type) -> None:
+    document = json.loads(type_lines("truth Mixture-v0 --json"))
+    assert document["id"] == "agentic_gym/Mixture-v0"
+    assert tuple(Truth(**known) for known in document["environments"]) == truth("agentic_gym/Mixture-v0")
 
 
 def test_list_as_json(type_lines: Type) -> None:
@@ -128,13 +162,21 @@ def test_environments_too_rare_to_be_measured_can_be_played(type_lines: Type) ->
         ("play Chain depth=300", "depth=300 is not allowed"),
         ("play Chain height=3", "no argument"),
         ("play Chain =3", "must be name=value"),
+        ("play Chain --seed -1", "Seed must be"),
+        ("truth Nothing", "ID='Nothing' is not allowed: it must be one of"),
+        ("measure --output no/such/folder/truths.json", "--output no/such/folder/truths.json cannot be written"),
+        ("measure --output .", "--output . cannot be written"),
         ("play Chain --prompt 4096", "options['prompt']=4096 is not allowed"),
     ],
 )
-def test_bad_requests_are_explained(arguments: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_requests_are_explained(
+    arguments: str, reason: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentic_gym.__main__.store_truths", lambda *_: pytest.fail("it measures"))
     assert main(arguments.split()) == 2
     captured = capsys.readouterr()
     assert reason in captured.err and captured.out == ""
+    assert captured.err.startswith("error: ") and captured.err.count("\n") == 1
 
 
 def test_the_program_runs_as_a_module() -> None:

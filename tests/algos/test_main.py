@@ -1,12 +1,14 @@
 """The command line of the schemes, and what it is made from."""
 
 import dataclasses
+import functools
 import json
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from algos import RECIPES, Recipe, RolloutBatch, Scheme, advantages, make_scheme, parts, register_recipe
 from algos import explain as about
@@ -36,11 +38,23 @@ def test_without_arguments_there_is_help(capsys):
 
 
 def test_schemes_lists_every_recipe(printed):
-    out = printed("schemes")
+    out, short = printed("schemes", "--wide"), printed("schemes")
+    assert "┃ certainty " in out and "┃ certainty " not in short
     for name, recipe in RECIPES.items():
+        (line,) = [line for line in short.splitlines() if line.startswith(f"│ {name} ")]
+        assert about.credit_in_short(recipe.scheme) in line and about.loss_in_short(recipe.scheme) in line
         (line,) = [line for line in out.splitlines() if line.startswith(f"│ {name} ")]
         assert recipe.certainty in line and about.claim(recipe) in line
         assert all(number in line for number in about.arxiv_numbers(recipe))
+
+
+def test_schemes_can_be_read_in_80_columns(printed, monkeypatch):
+    terminal = functools.partial(Console, force_terminal=True, width=80, color_system=None)
+    monkeypatch.setattr("algos.__main__.Console", terminal)
+    out = printed("schemes")
+    assert all(f"\n│ {name} " in out for name in RECIPES)
+    assert max(map(len, out.splitlines())) <= 80 and "…" not in out
+    assert min(len(cell) for cell in out.splitlines()[1].split("┳")) >= 20
 
 
 def test_schemes_as_json(printed):
@@ -230,6 +244,28 @@ def test_allowed_values():
 def test_bad_requests_are_explained(arguments, reason, capsys):
     assert main(arguments) == 2
     captured = capsys.readouterr()
+    assert reason in captured.err and captured.out == ""
+    assert captured.err.startswith("error: ") and captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (
+            'from algos import *\nregister_recipe("grpo", Recipe(Scheme(), "me", "mine", "A", "a", "b", "c"))',
+            "is taken",
+        ),
+        ('from algos import parts\nparts.part("scale_kind", "std", source="me")(len)', "is taken"),
+        ('from algos import *\nregister_recipe("other", Scheme())', "it must be a Recipe"),
+    ],
+)
+@pytest.mark.parametrize("command", [["schemes"], ["explain", "grpo"]])
+def test_modules_that_cannot_register_are_one_line(tmp_path, monkeypatch, capsys, command, code, reason):
+    (tmp_path / "clashing_module.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main([*command, "--use", "clashing_module"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: --use clashing_module: ") and captured.err.count("\n") == 1
     assert reason in captured.err and captured.out == ""
 
 

@@ -283,7 +283,8 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     code, text = call("status", "fine", *root)
     assert code == 0 and "0 done, 8 missing" in text
     code, text = call("table", "fine", *root)
-    assert code == 2 and "8 of 8 tuning runs are missing" in text
+    made = f"python -m benchmarks run fine --root {tmp_path}"
+    assert code == 2 and text == f"error: There are no results of 'fine' in {tmp_path}; make them with: {made}\n"
     code, text = call("run", "fine", "--jobs", "1", *root)
     assert code == 0 and "0.001" in text and "fine report: 8 trained, 0 already finished" in text
     code, text = call("run", "fine", "--jobs", "1", *root)
@@ -321,7 +322,14 @@ def test_command_line_quick_has_results_of_its_own(tmp_path: Path, capsys: pytes
         (("run", "fine", "--shard", "3/2"), 2, "'shard' must be (i, n)"),
         (("run", "fine", "--phase", "report"), 2, "8 of 8 tuning runs are missing"),
         (("run", "fine", "--jobs", "1", "--shard", "1/2"), 2, "4 of 8 tuning runs are missing"),
-        (("run", "fine", "--jobs", "0"), 2, "'n_jobs' must be a number of processes"),
+        (("run", "fine", "--jobs", "0"), 2, "'jobs' must be a number of processes (1 or more), or -1"),
+        (("run", "fine", "--jobs", "-5"), 2, "Got -5 instead"),
+        (("run", "fine", "--jobs", "-5", "--phase", "report"), 2, "Got -5 instead"),
+        (("claims", "--jobs", "-2"), 2, "Got -2 instead"),
+        (("table", "fine", "--json"), 2, "make them with: python -m benchmarks run fine --root "),
+        (("table", "fine", "--quick"), 2, "make them with: python -m benchmarks run fine --quick --root "),
+        (("scoreboard",), 2, "make them with: python -m benchmarks claims --root "),
+        (("scoreboard", "--write", "--json"), 2, "There are no results of 'claims'"),
         (("table", "fine", "--regime", "x"), 2, "'regime' must be one of ['axis-1', 'axis-10']. Got 'x'"),
     ],
 )
@@ -333,3 +341,53 @@ def test_command_line_says_what_is_wrong(
     assert message in err
     # The same error in two runs is shown once.
     assert err.count("Traceback") == (code == 1)
+    assert code == 1 or err.splitlines()[-1].startswith("error: ")
+
+
+@pytest.mark.usefixtures("shipped")
+@pytest.mark.parametrize("command", [("run", "fine"), ("claims",)])
+def test_a_root_that_cannot_be_written_to_is_noticed_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(runner, "_outcomes", lambda *settings: pytest.fail("it trains"))
+    (tmp_path / "file").touch()
+    for root in (tmp_path / "file", tmp_path / "file" / "results"):
+        assert command_line.main((*command, "--jobs", "1", "--root", str(root))) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("error: 'root' must be a folder that can be written to.") and err.count("\n") == 1
+        assert str(root) in err
+
+
+def test_writing_is_tried_in_every_folder_of_runs(tmp_path: Path) -> None:
+    store.check_writable("fake", tmp_path / "new")
+    assert list((tmp_path / "new").rglob("*")) == [tmp_path / "new" / "runs", tmp_path / "new" / "runs" / "fake"]
+    (tmp_path / "runs").touch()
+    with pytest.raises(BenchmarkError, match="'root' must be a folder"):
+        store.check_writable("fake", tmp_path)
+
+
+@pytest.mark.usefixtures("shipped")
+def test_what_is_finished_needs_no_folder_that_can_be_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("run", "fine", "--jobs", "1", "--root", str(tmp_path))
+    assert command_line.main(arguments) == 0
+    monkeypatch.setattr(store, "check_writable", lambda *settings: pytest.fail("it writes"))
+    assert command_line.main(arguments) == 0
+
+
+@pytest.mark.usefixtures("shipped")
+def test_damaged_results_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "fine.parquet").write_text("damaged")
+    for command in ("table", "status", "run"):
+        assert command_line.main((command, "fine", "--root", str(tmp_path))) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("error: cannot read ") and err.count("\n") == 1
+
+
+def test_without_arguments_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        command_line.main([])
+    assert stop.value.code == 0
+    out = capsys.readouterr().out
+    assert "python -m benchmarks" in out and "scoreboard" in out

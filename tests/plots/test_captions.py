@@ -2,10 +2,12 @@
 
 import importlib
 import json
+from pathlib import Path
 
 import pytest
 
 import plots.__main__ as command
+from benchmarks import store
 from benchmarks.experiment import BenchmarkError
 from plots import claims, credit_by_turn, microscope, style, surrogates
 
@@ -64,12 +66,34 @@ def test_credit_by_turn_shows_every_scheme_and_says_what_grows(document):
 
 
 def test_a_figure_of_a_document_is_written_with_its_caption(tmp_path, monkeypatch, capsys, document):
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
     monkeypatch.setattr(style, "FIGURES", tmp_path)
     (tmp_path / "credit.json").write_text(json.dumps(document))
     command.main("credit_by_turn", root=tmp_path)
     assert {path.suffix for path in tmp_path.glob("credit_by_turn.*")} == {".png", ".svg", ".txt"}
     text = (tmp_path / "credit_by_turn.txt").read_text(encoding="utf-8")
     assert text == credit_by_turn.describe(document) and capsys.readouterr().out.endswith(text)
+
+
+@pytest.mark.parametrize("name", ["credit_by_turn", "surrogates"])
+def test_figures_of_other_results_leave_the_repository_alone(tmp_path, monkeypatch, capsys, document, name):
+    monkeypatch.setattr(style, "FIGURES", tmp_path / "repository")
+    root = tmp_path / "fresh" / "results"
+    root.mkdir(parents=True)
+    (root / "credit.json").write_text(json.dumps(document))
+    command.main(name, root=root)
+    # The links of fresh/RESULTS.md are plots/figures/NAME.png.
+    written = {path.relative_to(tmp_path / "fresh") for path in (tmp_path / "fresh" / "plots").rglob("*.*")}
+    assert {path.as_posix() for path in written} == {f"plots/figures/{name}.{end}" for end in ("png", "svg", "txt")}
+    assert not (tmp_path / "repository").exists()
+
+
+def test_the_default_root_keeps_the_figures_of_the_repository(tmp_path, monkeypatch):
+    assert style.figures_of(store.RESULTS) == style.FIGURES
+    monkeypatch.chdir(store.REPOSITORY)
+    assert style.figures_of(Path("results")) == style.FIGURES
+    monkeypatch.chdir(tmp_path)
+    assert style.figures_of(Path("results")) == Path("plots/figures")
 
 
 def test_the_claims_caption_counts_verdicts():

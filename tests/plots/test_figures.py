@@ -11,6 +11,7 @@ import pytest
 from benchmarks import experiments
 from benchmarks.experiment import run_id
 from plots import scale_mismatch, style
+from plots.__main__ import run
 
 
 def synthetic_rows(experiment):
@@ -67,9 +68,42 @@ def test_labels_are_moved_apart_and_keep_their_order():
     assert 0.0 <= values[0] and values[-1] <= 1.0
 
 
-@pytest.mark.parametrize(("arguments", "words"), [(["nothing"], "must be one of"), (["scale_mismatch"], "no results")])
-def test_command_line_errors_are_one_line(tmp_path, arguments, words):
-    command = [sys.executable, "-m", "plots", *arguments, "--root", str(tmp_path)]
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nothing"], "must be one of"),
+        (["scale_mismatch"], "no results"),
+        (["credit_by_turn"], "cannot read"),
+        (["microscope"], "KeyError('seen')"),
+        (["levels"], "cannot read"),
+    ],
+)
+def test_command_line_errors_are_one_line(tmp_path, capsys, arguments, words):
+    (tmp_path / "credit.json").write_text("{")
+    (tmp_path / "microscope.json").write_text("{}")
+    (tmp_path / "levels.parquet").write_text("damaged")
+    assert run([*arguments, "--root", str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ") and captured.err.count("\n") == 1
+    assert words in captured.err and captured.out == ""
+
+
+def test_a_figure_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    (tmp_path / "plots").write_text("a file where the folder of figures should be")
+    assert run(["surrogates", "--root", str(tmp_path / "results")]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_the_help_can_be_read(capsys, arguments):
+    with pytest.raises(SystemExit) as stop:
+        run(arguments)
+    out = capsys.readouterr().out
+    assert stop.value.code == 0 and "python -m plots" in out
+    assert "``" not in out and "--quick" in out and "--no-quick" not in out and "__main__" not in out
+
+
+def test_the_program_runs_as_a_module(tmp_path):
+    command = [sys.executable, "-m", "plots", "nothing", "--root", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode != 0
-    assert words in result.stderr and "Traceback" not in result.stderr
+    assert result.returncode == 2 and result.stderr.startswith("error: 'name' must be one of")
