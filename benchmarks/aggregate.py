@@ -18,7 +18,7 @@ from benchmarks.experiment import BenchmarkError, Experiment, Phase, RunConfig, 
 from benchmarks.statistics import Interval, bootstrap_interval, holm, paired_difference, paired_t_pvalue
 
 ALPHA = 0.05
-"""Differences with a smaller p-value are told from 0."""
+"""Differences with a smaller p-value are distinguishable from 0."""
 _RUN = ("regime", "axis_value", "scheme", "seed", "learning_rate", "run_id")
 
 

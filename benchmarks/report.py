@@ -39,6 +39,8 @@ from benchmarks.statistics import Interval, median_interval, spearman
 REFERENCE = "grpo"
 """What users have now: the scheme that the others are compared with."""
 COMMAND = "python -m benchmarks report"
+MOST_NAMED = 4
+"""Schemes that are named in a sentence; of more the number is given."""
 LARGE = ("everything",)
 """Experiments whose tables show only what differs from the reference."""
 Stored = Sequence[tuple[Experiment, pa.Table]]
@@ -104,8 +106,8 @@ HEAD = f"""<!-- Made by {COMMAND}: run it again instead of editing. -->
 Measured on this suite's small environments with GroupPPO: every scheme has the same base policies, the same number of
 environment turns, the same network and optimiser, and the learning rate of one small grid that was best for it on
 seeds of its own. Scores are normalised (0 a random policy, 1 the expert) and averaged over training, so that they say
-how fast a scheme learns. All numbers follow from `results/` by the command in the first line; the command under each
-table makes the results themselves anew.
+how fast a scheme learns. All numbers follow from `results/` by `{COMMAND}`; the command under each table makes the
+results themselves.
 
 ## In short
 
@@ -140,8 +142,8 @@ What follows is our reading of the tables below; each sentence names where its n
 ## Choose a scheme
 
 The reference is `{REFERENCE}`: what most trainers do by default. A scheme is listed only if its paired difference to
-the reference is told from 0 after Holm's correction over the schemes of the regime (paired t-test, 5 %), largest
-difference first. Where nothing is listed the choice made no difference that these runs can show.
+the reference is distinguishable from 0 after Holm's correction over the schemes of the regime (paired t-test, 5 %),
+largest difference first. Where nothing is listed the choice made no difference that these runs can show.
 """
 
 ORDER = (
@@ -232,14 +234,14 @@ def evidence(experiment: Experiment, table: pa.Table) -> list[str]:
         f"### {experiment.name}",
         "",
         f"**{experiment.question}** Claim: {experiment.claim} Axis: {experiment.axis}. {seeds} paired seeds, "
-        f"{_turns(experiment)} turns.",
+        f"{_turns(experiment)} turns. {_grid(experiment, rates, schemes)}",
         "",
         "| scheme | learning rate | " + " | ".join(regimes) + " |",
         "| --- | ---: |" + " ---: |" * len(regimes),
         *rows,
         "",
-        f"Mean score [95 % bootstrap interval]; ▲ and ▼: told from `{REFERENCE}` (Holm, 5 %)."
-        + (f" {hidden} schemes that cannot be told from it are left out." if hidden else ""),
+        f"Mean score [95 % bootstrap interval]; ▲ and ▼: distinguishable from `{REFERENCE}` (Holm, 5 %)."
+        + (f" {hidden} schemes that are not distinguishable from it are left out." if hidden else ""),
         "",
         *reached,
         f"![{experiment.question}](plots/figures/{experiment.name}.png)",
@@ -276,6 +278,26 @@ def spent(turns: Interval, total: int) -> str:
         for value in (turns.estimate, turns.low, turns.high)
     )
     return f"{median} [{low}, {high}]"
+
+
+def _grid(experiment: Experiment, rates: Mapping[str, float], schemes: Sequence[str]) -> str:
+    """The learning rates that were tried, and who chose one at the edge, where a wider grid might show more."""
+    grid = sorted(experiment.learning_rates)
+    if len(grid) == 1:
+        return f"Learning rate {grid[0]:g}, not tuned."
+    text = (
+        f"Learning rates tried: {', '.join(f'{rate:g}' for rate in grid)}, {len(experiment.tuning_seeds)} tuning seeds"
+    )
+    ends = {
+        end: [f"`{scheme}`" for scheme in schemes if rates[scheme] == rate]
+        for end, rate in (("smallest", grid[0]), ("largest", grid[-1]))
+    }
+    chosen = [
+        f"the {end} was chosen by {f'{len(names)} schemes' if len(names) > MOST_NAMED else ', '.join(names)}"
+        for end, names in ends.items()
+        if names
+    ]
+    return text + (f"; {'; '.join(chosen)}." if chosen else "; none chose the smallest or the largest.")
 
 
 def _turns(experiment: Experiment) -> str:

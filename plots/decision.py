@@ -47,7 +47,7 @@ class Column:
 
     @property
     def leaders(self) -> list[str]:
-        """The best scheme, and those that cannot be told from it."""
+        """The best scheme, and those that are not distinguishable from it."""
         return [scheme for scheme, found in self.schemes.items() if found.p_value >= ALPHA]
 
 

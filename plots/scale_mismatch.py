@@ -89,7 +89,8 @@ def describe(experiment: Experiment, table: pa.Table) -> str:
         f"environment and of the mean and the worst environment: mean of {seeds} paired seeds, "
         "95 % bootstrap intervals over seeds, learning rate tuned per scheme.",
         f"From spread {first.axis_value:g} to {last.axis_value:g} the mean of the environments changes, paired by "
-        f"seed: {'; '.join(fallen) or 'nowhere downwards'}. No fall can be told from 0 with {enumerate_names(kept)}.",
+        f"seed: {'; '.join(fallen) or 'nowhere downwards'}. No fall is distinguishable from 0 with "
+        f"{enumerate_names(kept)}.",
         f"python -m benchmarks run {name}",
         f"python -m plots {name}",
     )

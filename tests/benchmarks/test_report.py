@@ -68,7 +68,7 @@ def test_the_evidence_marks_and_sorts(found):
 def test_large_experiments_show_what_differs(found, monkeypatch):
     monkeypatch.setattr(report, "LARGE", ("small_groups",))
     text = "\n".join(report.evidence(*found[0]))
-    assert "`lite_ppo`" not in text and "`grpo`" in text and "1 schemes that cannot be told from it" in text
+    assert "`lite_ppo`" not in text and "`grpo`" in text and "1 schemes that are not distinguishable from it" in text
 
 
 def test_the_claims_are_counted_and_sorted_by_verdict():
