@@ -7,6 +7,7 @@ the scheme, and take a few epochs of minibatches on the scheme's loss.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import time
 import warnings
@@ -25,6 +26,7 @@ from stable_baselines3.common.utils import configure_logger
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from agentic_gym.knobs import check_integer
+from algos import parts
 from algos.advantages import advantages
 from algos.collector import Trajectories
 from algos.diagnostics import group_metrics, rollout_metrics
@@ -35,7 +37,7 @@ from algos.progress import TurnProgress
 from algos.rows import Rows, ScalarRows, VectorRows, make_rows
 from algos.sampling import Overlong, Trainer, UniformPrompts
 from algos.sampling.overlong import MaskTruncated, check_mask, loss_batch, make_overlong, without_truncated
-from algos.scheme import Scheme, SchemeLike, make_scheme
+from algos.scheme import PART_FIELDS, Scheme, SchemeLike, make_scheme
 from algos.surrogates.aggregation import token_weights
 from algos.surrogates.kl import controller, in_loss, in_reward, penalised
 from algos.surrogates.loss import loss_metrics, token_losses
@@ -45,6 +47,10 @@ from algos.update import UpdateTensors, keeps_groups
 SILENT_UPDATES = 10
 SHOWN_TURNS = 4
 """Shares and sizes are logged for so many first turns."""
+FIXED = ("policy", "env", "env_kwargs", "policy_kwargs", "device", "seed", "_init_setup_model")
+"""Arguments of the constructor that are no settings: a saved model has them already, or never keeps them."""
+STORED_AS = {"stats_window_size": "_stats_window_size"}
+"""Settings whose attribute has another name."""
 
 
 class GroupPPO(BaseAlgorithm):
@@ -184,6 +190,7 @@ class GroupPPO(BaseAlgorithm):
         self.env = None
 
     def _setup_model(self) -> None:
+        _check_registered(self.scheme)
         self._setup_lr_schedule()
         self.policy = self.policy_class(  # type: ignore[assignment]
             self.observation_space, self.action_space, self.lr_schedule,
@@ -206,13 +213,18 @@ class GroupPPO(BaseAlgorithm):
             raise ValueError("This model has no environment: give one with set_env() or load(path, env=...).")
         return self._rows
 
-    def set_env(self, env: Any, force_reset: bool = True) -> None:
+    def set_env(self, env: Any, force_reset: bool = True, env_kwargs: Mapping[str, Any] | None = None) -> None:
         """Train on another environment with the same spaces.
+
+        Args:
+            env: as for the constructor.
+            force_reset: as in SB3; rollouts always start from resets.
+            env_kwargs: arguments of the environment, where ``env`` is an id.
 
         Raises:
             ValueError: if its spaces differ.
         """
-        rows = make_rows(env, self.n_prompts * self.group_size)
+        rows = make_rows(env, self.n_prompts * self.group_size, env_kwargs)
         for name in ("observation_space", "action_space"):
             if getattr(rows, name) != getattr(self, name):
                 raise ValueError(f"env has {name}={getattr(rows, name)}; the model has {getattr(self, name)}.")
@@ -532,20 +544,68 @@ class GroupPPO(BaseAlgorithm):
             custom_objects: as in SB3.
             print_system_info: as in SB3.
             force_reset: as in SB3; rollouts always start from resets.
-            **kwargs: attributes to change.
+            **kwargs: ``env_kwargs`` of ``env``, and settings of the constructor to change, with its checks.
+
+        Raises:
+            TypeError: if a name is not a setting that can be changed; lists them.
+            ValueError: if a value is not allowed, the scheme needs a critic that the model lacks (or the other
+                way round), or the model's scheme has a part that is not registered.
         """
+        env_kwargs = kwargs.pop("env_kwargs", None)
+        if env_kwargs and env is None:
+            raise ValueError(f"env_kwargs={dict(env_kwargs)!r} are only allowed together with env, an id.")
+        unchanged = {"policy_kwargs": kwargs.pop("policy_kwargs")} if "policy_kwargs" in kwargs else {}
+        unknown = sorted(set(kwargs) - set(cls._settings()))
+        if unknown:
+            raise TypeError(
+                f"load() cannot change {unknown}: allowed are {['env_kwargs', 'policy_kwargs', *cls._settings()]}."
+            )
         model = super().load(
             path, env=None, device="cpu" if str(device) == "auto" else device,
-            custom_objects=custom_objects, print_system_info=print_system_info, **kwargs,
+            custom_objects=custom_objects, print_system_info=print_system_info, **unchanged,
         )  # fmt: skip
+        if kwargs:
+            model._change(kwargs)
         if env is not None:
             prompts = model._prompts
-            model.set_env(env)
+            model.set_env(env, env_kwargs=env_kwargs)
             model._prompts = prompts
             if prompts is not None:
                 # Saved apart, but one generator: draws must go on interleaved as they were.
                 prompts.random = model._random
         return model
+
+    @classmethod
+    def _settings(cls) -> tuple[str, ...]:
+        """Names of the constructor's arguments that a saved model may change."""
+        return tuple(name for name in inspect.signature(cls).parameters if name not in FIXED)
+
+    def _change(self, changes: Mapping[str, Any]) -> None:
+        """Change settings of a loaded model."""
+        current = {name: getattr(self, STORED_AS.get(name, name)) for name in self._settings()}
+        # A second model, without environment and network, so that the constructor checks values and combinations.
+        checked = type(self)(type(self.policy), None, **{**current, **changes}, _init_setup_model=False)
+        if checked.scheme.needs_critic != self.scheme.needs_critic:
+            needs, has = ("needs", "has none") if checked.scheme.needs_critic else ("has no use for", "has one")
+            raise ValueError(
+                f"scheme={changes['scheme']!r} is not allowed: it {needs} a critic, and the saved model {has}."
+            )
+        for name in changes:
+            stored = STORED_AS.get(name, name)
+            setattr(self, stored, getattr(checked, stored))
+        self._past = deque(self._past, maxlen=self.staleness + 1)
+        self._setup_lr_schedule()
+
+
+def _check_registered(scheme: Scheme) -> None:
+    """Say what is to be done where a saved scheme has parts that this process does not know."""
+    for axis in PART_FIELDS:
+        name = getattr(scheme, axis)
+        if name not in parts.choices(axis):
+            raise ValueError(
+                f"scheme: {axis}={name!r} is not registered. If it is a part of your own, import the module that "
+                f"registers it (with @part) before the model is loaded; registered are {list(parts.choices(axis))}."
+            )
 
 
 def compares_within_groups(scheme: Scheme) -> str:

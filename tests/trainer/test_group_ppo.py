@@ -21,6 +21,8 @@ from agentic_gym.sb3 import AgenticVecEnv
 from algos import RECIPES, GroupPPO, MessagePolicy
 from algos.advantages import advantages
 from algos.collector import collect
+from algos.sampling import Overlong
+from algos.scheme import make_scheme
 from algos.surrogates.aggregation import token_weights
 from algos.update import UpdateTensors
 from algos.warmstart import warmstart
@@ -315,6 +317,83 @@ def test_load_in_a_fresh_process_without_an_environment(tmp_path):
     assert out.stdout.strip() == str(model.predict(observation, deterministic=True)[0].tolist())
     with pytest.raises(ValueError, match="no environment"):
         GroupPPO.load(tmp_path / "model").learn(10)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Where a model of the default scheme, trained on chains of depth 2, is saved."""
+    small_model(env=CHAIN, env_kwargs={"depth": 2, "options": 4}).learn(100, log_interval=None).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_load_takes_the_environments_arguments(saved):
+    loaded = GroupPPO.load(saved, env=CHAIN, env_kwargs={"depth": 2, "options": 4, "reward_scale": 50.0})
+    assert loaded.rows.env.unwrapped.arguments["reward_scale"] == 50.0
+    loaded.learn(50, log_interval=None)
+    with pytest.raises(ValueError, match=r"env_kwargs=.*together with env"):
+        GroupPPO.load(saved, env_kwargs={"depth": 2})
+    with pytest.raises(ValueError, match=r"env_kwargs=.*where env is an id"):
+        GroupPPO.load(saved, env=gymnasium.make(CHAIN), env_kwargs={"depth": 2})
+
+
+def test_load_changes_settings_as_the_constructor_takes_them(saved):
+    env = {"env": CHAIN, "env_kwargs": {"depth": 2, "options": 4}}
+    loaded = GroupPPO.load(
+        saved, **env, scheme="grpo:eps=0.01", learning_rate=5e-3, n_epochs=1, n_prompts=6, staleness=1,
+        mask_truncated=True, overlong={"buffer": 2}, stats_window_size=7, policy_kwargs={},
+    )  # fmt: skip
+    assert loaded.scheme == make_scheme("grpo:eps=0.01")
+    assert (loaded.n_epochs, loaded.rows.n, loaded.mask_truncated) == (1, 24, "loss")
+    assert loaded.overlong == Overlong(buffer=2)
+    loaded.learn(300, log_interval=None)
+    assert loaded.policy.optimizer.param_groups[0]["lr"] == 5e-3
+    assert loaded.ep_info_buffer.maxlen == 7
+    assert len(loaded._past) == 2
+    assert GroupPPO.load(saved).n_epochs == SMALL["n_epochs"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"bogus": 3}, TypeError, ["bogus", "learning_rate", "env_kwargs"]),
+        ({"seed": 3}, TypeError, ["seed"]),
+        ({"n_epochs": 0}, ValueError, ["n_epochs=0"]),
+        ({"n_minibatches": 17}, ValueError, ["n_minibatches=17", "16"]),
+        ({"group_size": 1}, ValueError, ["group_size=1"]),
+        ({"scheme": "grppo"}, ValueError, ["scheme='grppo'"]),
+        ({"scheme": "ppo"}, ValueError, ["scheme='ppo'", "needs a critic", "has none"]),
+    ],
+)
+def test_load_refuses_what_the_constructor_would_refuse(saved, changes, error, words):
+    with pytest.raises(error) as caught:
+        GroupPPO.load(saved, **changes)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_load_refuses_a_scheme_without_critic_for_a_model_with_one(tmp_path):
+    small_model(env=CHAIN, scheme="ppo").save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"scheme='grpo' is not allowed: it has no use for a critic.*has one"):
+        GroupPPO.load(tmp_path / "model", scheme="grpo")
+    assert GroupPPO.load(tmp_path / "model", scheme="ppo:gae_lambda=0.5").scheme.gae_lambda == 0.5
+
+
+def test_load_says_what_to_import_for_a_part_that_is_not_registered(tmp_path):
+    module = tmp_path / "own_part.py"
+    module.write_text(
+        "from algos.parts import part\n\n"
+        "@part('weights', 'own_halves', source='mine')\n"
+        "def halves(scheme, batch, advantages):\n"
+        "    return advantages / 2\n"
+    )
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import own_part; from algos import GroupPPO\n"
+        f"model = GroupPPO('MessagePolicy', {CHAIN!r}, scheme='grpo:weights=own_halves')\n"
+        "model.save(sys.argv[1] + '/model')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    with pytest.raises(ValueError, match=r"weights='own_halves' is not registered.*import the module"):
+        GroupPPO.load(tmp_path / "model")
 
 
 def test_learning_rate_schedule_is_followed():
