@@ -12,14 +12,14 @@ import math
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 from stable_baselines3.common.utils import configure_logger
@@ -28,13 +28,14 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from agentic_gym.knobs import check_integer
 from algos import parts
 from algos.advantages import advantages
-from algos.collector import Trajectories
+from algos.collector import OnTick, Trajectories
 from algos.diagnostics import group_metrics, rollout_metrics
+from algos.episodes import Episodes
 from algos.measure import measure
 from algos.memory import Memory
 from algos.policies import MessagePolicy
 from algos.progress import TurnProgress
-from algos.rows import Rows, ScalarRows, VectorRows, make_rows
+from algos.rows import IntArray, Rows, ScalarRows, Tick, VectorRows, make_rows
 from algos.sampling import Overlong, Trainer, UniformPrompts
 from algos.sampling.overlong import MaskTruncated, check_mask, loss_batch, make_overlong, without_truncated
 from algos.scheme import PART_FIELDS, Scheme, SchemeLike, make_scheme
@@ -262,7 +263,8 @@ class GroupPPO(BaseAlgorithm):
 
         Args:
             total_timesteps: turns, all rows together.
-            callback: SB3 callback(s); ``on_step`` is called once per tick of all rows.
+            callback: SB3 callback(s); ``on_step`` is called once per tick of all rows, and finds ``rewards``,
+                ``dones`` and ``infos`` of the rows in ``locals``.
             log_interval: updates between dumps of the logger; None never dumps.
             tb_log_name: name of the TensorBoard run.
             reset_num_timesteps: start counting from 0.
@@ -312,10 +314,15 @@ class GroupPPO(BaseAlgorithm):
         Returns:
             The rollouts; without any the update is skipped. None if the callback stopped the training.
         """
+        # Nobody looks where no callback was given.
+        silent = isinstance(callback, ConvertCallback) and callback.callback is None
+        episodes = None if silent else Episodes(self.rows.n)
 
-        def on_tick(turns: int) -> bool:
+        def on_tick(turns: int, rows: IntArray, tick: Tick) -> bool:
             self.num_timesteps += turns
             progress.advance(turns)
+            if episodes is not None:
+                callback.update_locals(episodes.after(rows, tick))
             return bool(callback.on_step())
 
         trainer = self._trainer(on_tick)
@@ -333,7 +340,7 @@ class GroupPPO(BaseAlgorithm):
             self._record(trainer.logged | rollout_metrics(trainer.seen(), trainer.rows.environment_names))
         return data
 
-    def _trainer(self, on_tick: Callable[[int], bool]) -> Trainer:
+    def _trainer(self, on_tick: OnTick) -> Trainer:
         """Return what samplers see of this model."""
         rows = self.rows
         if self._prompts is None:

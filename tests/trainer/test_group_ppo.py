@@ -12,7 +12,13 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.callbacks import (
+    BaseCallback,
+    CheckpointCallback,
+    EvalCallback,
+    StopTrainingOnMaxEpisodes,
+    StopTrainingOnRewardThreshold,
+)
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
@@ -424,6 +430,66 @@ def test_callback_stops_training_and_counts_turns():
     assert stop.n_calls == 25
     assert stop.rollouts >= 1
     assert stop.num_timesteps == model.num_timesteps
+
+
+class _Watch(BaseCallback):
+    """Keeps what callbacks see of every tick."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def _on_step(self):
+        self.seen.append({name: self.locals[name] for name in ("rewards", "dones", "infos")})
+        return True
+
+
+@pytest.mark.parametrize(("env", "arguments"), [(CHAIN, {"depth": 2, "dense": True}), ("CartPole-v1", None)])
+def test_callbacks_see_rewards_ends_and_episodes_of_every_row(env, arguments):
+    model = small_model(env=env, env_kwargs=arguments)
+    kept = []
+    collect_rollouts = model.collect_rollouts
+    model.collect_rollouts = lambda *given: kept.append(collect_rollouts(*given)) or kept[-1]
+    watch = _Watch()
+    model.learn(40, callback=watch, log_interval=None)
+    assert all(len(tick[name]) == model.rows.n for tick in watch.seen for name in tick)
+    episodes = [
+        info["episode"] for tick in watch.seen for info, done in zip(tick["infos"], tick["dones"], strict=True) if done
+    ]
+    assert all("episode" not in info for t in watch.seen for info in np.array(t["infos"])[~t["dones"]])
+    returns = np.concatenate([data.batch.returns for data in kept])
+    lengths = np.concatenate([data.batch.turns_per_rollout for data in kept])
+    assert sorted(episode["r"] for episode in episodes) == pytest.approx(sorted(returns))
+    assert sorted(episode["l"] for episode in episodes) == sorted(lengths)
+    assert sum(tick["rewards"].sum() for tick in watch.seen) == pytest.approx(returns.sum())
+
+
+def test_callbacks_do_not_change_the_training():
+    plain, watched = small_model(), small_model()
+    plain.learn(300, log_interval=None)
+    watched.learn(300, callback=_Watch(), log_interval=None)
+    assert torch.equal(plain.policy.flat_parameters, watched.policy.flat_parameters)
+
+
+def test_functions_as_callbacks_see_them_too():
+    ends = []
+    small_model().learn(60, callback=lambda seen, _: ends.append(seen["dones"].sum()) is None, log_interval=None)
+    assert sum(ends) >= 16
+
+
+def test_sb3s_own_callbacks(tmp_path):
+    stop = StopTrainingOnMaxEpisodes(3)
+    model = small_model(env=CHAIN, env_kwargs={"depth": 2}).learn(10**6, callback=stop, log_interval=None)
+    assert stop.n_episodes >= 3
+    assert model.num_timesteps < 100
+    env = AgenticVecEnv(4, family="Chain", depth=1)
+    best = EvalCallback(env, StopTrainingOnRewardThreshold(-1.0), eval_freq=5, verbose=0, n_eval_episodes=4)
+    checkpoints = CheckpointCallback(8, tmp_path)
+    model = small_model(env=CHAIN, env_kwargs={"depth": 1})
+    model.learn(10**6, callback=[checkpoints, best], log_interval=None)
+    assert best.n_calls == 5
+    model.learn(100, callback=checkpoints, log_interval=None)
+    assert GroupPPO.load(next(tmp_path.glob("*.zip"))).scheme == model.scheme
 
 
 def test_eval_callback_and_evaluate_policy(tmp_path):
