@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import numbers
 import time
 import warnings
 from collections import deque
@@ -126,6 +127,7 @@ class GroupPPO(BaseAlgorithm):
         """See the class docstring."""
         if str(device) not in ("auto", "cpu"):
             raise ValueError(f"device={device!r} is not allowed: it must be 'cpu' or 'auto'.")
+        _check_seed(seed)
         super().__init__(
             policy=policy, env=None, learning_rate=learning_rate, policy_kwargs=policy_kwargs,
             stats_window_size=stats_window_size, tensorboard_log=tensorboard_log, verbose=verbose,
@@ -629,6 +631,11 @@ def compares_within_groups(scheme: Scheme) -> str:
     if "baseline" not in signal.uses and "value" not in signal.needs and "alone" not in signal.tags:
         return f"signal={signal.name!r}"
     return f"sampling={sampling.name!r}" if "compares" in sampling.tags else ""
+
+
+def _check_seed(seed: object) -> None:
+    if seed is not None and (not isinstance(seed, numbers.Integral) or isinstance(seed, bool) or seed < 0):
+        raise ValueError(f"seed={seed!r} is not allowed: it must be an integer >= 0, or None.")
 
 
 def _positive_or_none(name: str, value: object) -> float | None:

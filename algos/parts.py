@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar
 
+from agentic_gym.knobs import did_you_mean, in_range
+
 AXES = (
     "signal", "baseline_kind", "scale_kind", "weights", "ratio", "bounds", "surrogate", "token_filter",
     "correction", "aggregation", "kl", "sampling",
@@ -76,8 +78,8 @@ class Option:
         whole = self.kind == "int"
         number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
         if not number or not math.isfinite(value) or not self.low <= value <= self.high:
-            what = "an integer" if whole else "a finite number"
-            raise ValueError(f"{self.name}={value!r} is not allowed: it must be {what} in [{self.low}, {self.high}].")
+            wanted = in_range("an integer" if whole else "a finite number", self.low, self.high)
+            raise ValueError(f"{self.name}={value!r} is not allowed: it must be {wanted}.")
         return int(value) if whole else float(value)
 
 
@@ -170,7 +172,8 @@ def find(axis: str, name: str) -> Part:
         ValueError: if there is none of that name; lists them.
     """
     if not isinstance(name, str) or name not in _PARTS[axis]:
-        raise ValueError(f"{axis}={name!r} is not allowed: it must be one of {list(_PARTS[axis])}.")
+        hint = did_you_mean(name, _PARTS[axis])
+        raise ValueError(f"{axis}={name!r} is not allowed: it must be one of {list(_PARTS[axis])}.{hint}")
     return _PARTS[axis][name]
 
 

@@ -239,9 +239,10 @@ def _spec(env_id: str) -> Any:
         __import__(module)
     else:
         name = env_id
-    if name.startswith("agentic_gym/"):
-        import agentic_gym  # noqa: F401  registers the ids
-    return gymnasium.spec(name)
+    # Imported late; importing the package registers its ids.
+    from agentic_gym.registration import find_spec
+
+    return find_spec(name)
 
 
 def _rows_of_spec(spec: Any, n_rows: int, arguments: dict[str, Any]) -> Rows:

@@ -559,11 +559,19 @@ def test_accepts_every_kind_of_environment(make):
         ({"ent_coef": -0.1}, ["ent_coef=-0.1"]),
         ({"staleness": -1}, ["staleness=-1"]),
         ({"device": "cuda"}, ["device='cuda'"]),
+        ({"seed": "a"}, ["seed='a'", ">= 0"]),
+        ({"seed": 1.5}, ["seed=1.5"]),
+        ({"seed": -1}, ["seed=-1"]),
+        ({"policy_kwargs": {"net_arch": 64}}, ["net_arch=64", "list or tuple"]),
+        ({"policy_kwargs": {"net_arch": {"pi": [64]}}}, ["net_arch={'pi': [64]}"]),
+        ({"policy_kwargs": {"net_arch": [64, 0]}}, ["net_arch=[64, 0]"]),
+        ({"policy_kwargs": {"net_arch": (64, 1.5)}}, ["net_arch=(64, 1.5)"]),
+        ({"env": "Search-v0"}, ["'agentic_gym/Search-v0'"]),
         ({"env_kwargs": {"preset": "nope"}}, ["preset='nope'", "scale"]),
     ],
 )
 def test_bad_arguments_are_named(changes, words):
-    with pytest.raises(ValueError) as error:
+    with pytest.raises((ValueError, gymnasium.error.Error)) as error:
         small_model(**changes)
     for word in words:
         assert word in str(error.value)
@@ -576,6 +584,9 @@ def test_unknown_arguments_and_environments():
         small_model(scheme=("grpo", {"clip_ratio_cc": 3}))
     with pytest.raises(TypeError, match="env="):
         small_model(env=3)
+    for overlong in ({"foo": 1}, {}, {"buffer": 2, "foo": 1}):
+        with pytest.raises(TypeError, match=r"overlong=.* must have 'buffer'.*'limit', 'factor'"):
+            small_model(overlong=overlong)
     with pytest.raises(gymnasium.error.Error):
         small_model(env="agentic_gym/Nowhere-v0")
     with pytest.raises(ValueError, match="action_space"):
