@@ -128,6 +128,7 @@ class GroupPPO(BaseAlgorithm):
         if str(device) not in ("auto", "cpu"):
             raise ValueError(f"device={device!r} is not allowed: it must be 'cpu' or 'auto'.")
         _check_seed(seed)
+        _check_rate(learning_rate)
         super().__init__(
             policy=policy, env=None, learning_rate=learning_rate, policy_kwargs=policy_kwargs,
             stats_window_size=stats_window_size, tensorboard_log=tensorboard_log, verbose=verbose,
@@ -562,7 +563,7 @@ class GroupPPO(BaseAlgorithm):
         """
         env_kwargs = kwargs.pop("env_kwargs", None)
         if env_kwargs and env is None:
-            raise ValueError(f"env_kwargs={dict(env_kwargs)!r} are only allowed together with env, an id.")
+            raise ValueError(f"env_kwargs={env_kwargs!r} are only allowed together with env, an id.")
         unchanged = {"policy_kwargs": kwargs.pop("policy_kwargs")} if "policy_kwargs" in kwargs else {}
         unknown = sorted(set(kwargs) - set(cls._settings()))
         if unknown:
@@ -636,6 +637,12 @@ def compares_within_groups(scheme: Scheme) -> str:
 def _check_seed(seed: object) -> None:
     if seed is not None and (not isinstance(seed, numbers.Integral) or isinstance(seed, bool) or seed < 0):
         raise ValueError(f"seed={seed!r} is not allowed: it must be an integer >= 0, or None.")
+
+
+def _check_rate(rate: object) -> None:
+    number = isinstance(rate, numbers.Real) and not isinstance(rate, bool)
+    if not callable(rate) and not (number and 0 <= float(rate) < math.inf):  # type: ignore[arg-type]
+        raise ValueError(f"learning_rate={rate!r} is not allowed: it must be a finite number >= 0, or a schedule.")
 
 
 def _positive_or_none(name: str, value: object) -> float | None:

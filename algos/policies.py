@@ -97,8 +97,7 @@ class MessagePolicy(BasePolicy):
     ) -> None:
         """See the class docstring."""
         super().__init__(observation_space, action_space)
-        if not temperature > 0:
-            raise ValueError(f"temperature={temperature!r} is not allowed: it must be > 0.")
+        _check_temperature(temperature)
         _check_widths(net_arch)
         self.grammar = _space_grammar(action_space) if grammar is None else grammar
         self.temperature = temperature
@@ -449,6 +448,11 @@ def _pick(probability: FloatArray, log_p: FloatArray, uniform: FloatArray | None
     # Rounding may point past the last choice with any probability.
     last = len(probability) - 1 - np.argmax(probability[::-1] > 0, axis=0)
     return np.minimum(position, last)
+
+
+def _check_temperature(temperature: Any) -> None:
+    if not isinstance(temperature, numbers.Real) or not float(temperature) > 0:
+        raise ValueError(f"temperature={temperature!r} is not allowed: it must be a number > 0.")
 
 
 def _check_widths(net_arch: Any) -> None:

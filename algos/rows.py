@@ -195,6 +195,8 @@ def make_rows(env: Any, n_rows: int, env_kwargs: Mapping[str, Any] | None = None
         ValueError: if a vector environment cannot start groups, or has a wrapper that would be
             passed over.
     """
+    if env_kwargs is not None and not isinstance(env_kwargs, Mapping):
+        raise TypeError(f"env_kwargs={env_kwargs!r} is not allowed: it must be a dict of the environment's arguments.")
     if env_kwargs and not isinstance(env, str):
         raise ValueError(f"env_kwargs={dict(env_kwargs)!r} are only allowed where env is an id.")
     if isinstance(env, str):

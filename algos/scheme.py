@@ -239,7 +239,9 @@ def make_scheme(scheme: SchemeLike, **overrides: Any) -> Scheme:
     unknown = [name for name in extra if not parts.owners(name)]
     if unknown:
         hint = did_you_mean(unknown[0], _settable())
-        raise TypeError(f"{unknown} are not fields of a scheme; the fields are {sorted(FIELDS)}.{hint}")
+        raise TypeError(
+            f"{unknown} are not fields of a scheme; the fields are {sorted(set(FIELDS) - {'options'})}.{hint}"
+        )
     values = {**_values(base), **{name: _validated(name, v) for name, v in changes.items()}}
     for name, reason in _unused(values).items():
         if name in changes and (name not in LEVELLED or values[name] != "none"):

@@ -364,6 +364,7 @@ def test_load_changes_settings_as_the_constructor_takes_them(saved):
         ({"bogus": 3}, TypeError, ["bogus", "learning_rate", "env_kwargs"]),
         ({"seed": 3}, TypeError, ["seed"]),
         ({"n_epochs": 0}, ValueError, ["n_epochs=0"]),
+        ({"learning_rate": None}, ValueError, ["learning_rate=None"]),
         ({"n_minibatches": 17}, ValueError, ["n_minibatches=17", "16"]),
         ({"group_size": 1}, ValueError, ["group_size=1"]),
         ({"scheme": "grppo"}, ValueError, ["scheme='grppo'"]),
@@ -560,6 +561,9 @@ def test_accepts_every_kind_of_environment(make):
         ({"staleness": -1}, ["staleness=-1"]),
         ({"device": "cuda"}, ["device='cuda'"]),
         ({"seed": "a"}, ["seed='a'", ">= 0"]),
+        ({"learning_rate": "a"}, ["learning_rate='a'", ">= 0", "schedule"]),
+        ({"learning_rate": -1e-3}, ["learning_rate=-0.001"]),
+        ({"policy_kwargs": {"temperature": "a"}}, ["temperature='a'"]),
         ({"seed": 1.5}, ["seed=1.5"]),
         ({"seed": -1}, ["seed=-1"]),
         ({"policy_kwargs": {"net_arch": 64}}, ["net_arch=64", "list or tuple"]),
@@ -582,6 +586,8 @@ def test_unknown_arguments_and_environments():
         small_model(clip_ratio_cc=3)
     with pytest.raises(TypeError, match="clip_ratio_cc"):
         small_model(scheme=("grpo", {"clip_ratio_cc": 3}))
+    with pytest.raises(TypeError, match="env_kwargs=3"):
+        small_model(env_kwargs=3)
     with pytest.raises(TypeError, match="env="):
         small_model(env=3)
     for overlong in ({"foo": 1}, {}, {"buffer": 2, "foo": 1}):
