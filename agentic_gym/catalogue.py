@@ -14,7 +14,7 @@ import gymnasium
 from agentic_gym.engine import AgenticVectorEnv
 from agentic_gym.family import Family
 from agentic_gym.knobs import KNOB_NAMES, Knobs
-from agentic_gym.registration import IDS
+from agentic_gym.registration import IDS, find_spec
 from agentic_gym.truth import Truth, truth
 
 OWN_DEFAULT = "the family's"
@@ -123,7 +123,7 @@ def describe(env_id: str) -> Entry:
     Args:
         env_id: a registered id, for example ``"agentic_gym/Search-v0"``.
     """
-    knobs = dict(gymnasium.spec(env_id).kwargs)
+    knobs = dict(find_spec(env_id).kwargs)
     engine = AgenticVectorEnv(1, **knobs)
     world = type(engine.family)
     summary, documentation = read_documentation(world)

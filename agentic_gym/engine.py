@@ -404,7 +404,11 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
                 f"they must be integers of shape {shape}."
             )
         if array.min() < 0 or array.max() >= self.grammar.n_tokens:
-            raise ValueError(f"actions are not allowed: tokens must be in [0, {self.grammar.n_tokens - 1}].")
+            row, slot = np.argwhere((array < 0) | (array >= self.grammar.n_tokens))[0]
+            raise ValueError(
+                f"actions[{row}, {slot}]={array[row, slot]} is not allowed: tokens must be in "
+                f"[0, {self.grammar.n_tokens - 1}]."
+            )
         return array.astype(np.int64, copy=False)
 
     def _act(self, rows: IntArray, message: IntArray) -> None:

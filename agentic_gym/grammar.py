@@ -142,17 +142,29 @@ class Grammar:
                 reached = {int(s) for state in reached for s in self.next_state[state, : self.width[state]]}
         return mask
 
-    def text(self, message: npt.NDArray[np.integer], dialect: int = 0) -> str:
-        """Write one message (L,) as a person would read it, for example ``lookup(Ada, rival)``."""
-        parse = self.parse(message[None, :], np.array([dialect]))
+    def text(self, message: npt.ArrayLike, dialect: int = 0) -> str:
+        """Write one message (L,) as a person would read it, for example ``lookup(Ada, rival)``.
+
+        Raises:
+            ValueError: if the message is not L tokens of the vocabulary.
+        """
+        tokens = np.asarray(message)
+        if tokens.shape != (self.n_slots,) or tokens.dtype.kind not in "iu" or not self._known(tokens):
+            raise ValueError(
+                f"message={message!r} is not allowed: it must be {self.n_slots} integers in [0, {self.n_tokens - 1}]."
+            )
+        parse = self.parse(tokens[None, :], np.array([dialect]))
         names = self.words[dialect]
         # A token that means nothing in this dialect is written as its number.
-        words = [names[t] if t < len(names) else f"<{t}>" for t in message[parse.counted[0]]]
+        words = [names[t] if t < len(names) else f"<{t}>" for t in tokens[parse.counted[0]]]
         if not parse.legal[0]:
             return "illegal message: " + " ".join(words)
         filler = words.count(names[FILLER])
         tool, *arguments = (word for word in words if word not in (names[END], names[FILLER]))
         return f"{tool}({', '.join(arguments)})" + " ..." * filler
+
+    def _known(self, tokens: npt.NDArray[np.integer]) -> bool:
+        return bool(tokens.min() >= 0 and tokens.max() < self.n_tokens)
 
     def encode(self, *words: str) -> IntArray:
         """Write a message (L,) from its words, padded with end tokens.

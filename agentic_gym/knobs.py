@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Literal
+
+
+def did_you_mean(name: object, allowed: Iterable[str]) -> str:
+    """Return a sentence that suggests the allowed names nearest to ``name``; empty if none is near.
+
+    It begins with a space, to be put behind an error message.
+    """
+    by_lower = {other.lower(): other for other in allowed}
+    near = difflib.get_close_matches(str(name).lower(), by_lower, n=3)
+    return f" Did you mean {' or '.join(repr(by_lower[found]) for found in near)}?" if near else ""
+
+
+def in_range(what: str, low: float, high: float, *, open_low: bool = False) -> str:
+    """Say which numbers are allowed, for example ``a finite number >= 0``; ``what`` is their kind."""
+    if math.isfinite(high):
+        return f"{what} in {'(' if open_low else '['}{low}, {high}]"
+    return f"{what} {'>' if open_low else '>='} {low:g}" if math.isfinite(low) else what
 
 
 def check_number(name: str, value: object, low: float, high: float, *, open_low: bool = False) -> float:
@@ -16,8 +35,8 @@ def check_number(name: str, value: object, low: float, high: float, *, open_low:
     """
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value > high or value < low or (open_low and value == low):  # type: ignore[arg-type, operator]
-        bracket = "(" if open_low else "["
-        raise ValueError(f"{name}={value!r} is not allowed: it must be a finite number in {bracket}{low}, {high}].")
+        allowed = in_range("a finite number", low, high, open_low=open_low)
+        raise ValueError(f"{name}={value!r} is not allowed: it must be {allowed}.")
     return float(value)  # type: ignore[arg-type]
 
 

@@ -17,7 +17,7 @@ from agentic_gym import streams
 from agentic_gym.families import FAMILIES
 from agentic_gym.family import Draws, Family, FloatArray, IntArray, Outcome, State, View, World, indices
 from agentic_gym.grammar import join_grammars
-from agentic_gym.knobs import KNOB_NAMES, Knobs, check_integer, check_number
+from agentic_gym.knobs import KNOB_NAMES, Knobs, check_integer, check_number, did_you_mean
 
 MATCHED: tuple[dict[str, Any], ...] = (
     {"name": "ChainShort", "family": "Chain", "options": 4, "depth": 2, "reward_scale": 1.0},
@@ -110,8 +110,14 @@ def preset(name: str, spread: float | None = None) -> list[dict[str, Any]]:
         ValueError: if the name is unknown, or ``spread`` is out of the preset's range.
     """
     if name not in PRESETS:
-        raise ValueError(f"preset={name!r} is not allowed: it must be one of {list(PRESETS)}.")
+        hint = did_you_mean(name, PRESETS)
+        raise ValueError(f"preset={name!r} is not allowed: it must be one of {list(PRESETS)}.{hint}")
     members, default, (low, high) = PRESETS[name]
+    if low == high and spread not in (None, default):
+        others = [other for other, (_, _, (lowest, highest)) in PRESETS.items() if lowest < highest]
+        raise ValueError(
+            f"spread={spread!r} is not allowed: preset={name!r} has no spread; those that have are {others}."
+        )
     return members(default if spread is None else check_number("spread", spread, low, high))
 
 
@@ -133,12 +139,16 @@ def make_family(family: str, **arguments: Any) -> Family:
         TypeError: if an argument is unknown.
     """
     if family not in FAMILIES:
-        raise ValueError(f"family={family!r} is not allowed: it must be one of {[*FAMILIES, 'Mixture']}.")
+        names = [*FAMILIES, "Mixture"]
+        hint = did_you_mean(family, names)
+        raise ValueError(f"family={family!r} is not allowed: it must be one of {names}.{hint}")
     make = FAMILIES[family]
     own_names = [name for name in inspect.signature(make).parameters if name != "knobs"]
     unknown = sorted(set(arguments) - {*own_names, *KNOB_NAMES})
     if unknown:
-        raise TypeError(f"{family} has no argument {unknown}: allowed are {[*own_names, *KNOB_NAMES]}.")
+        allowed = [*own_names, *KNOB_NAMES]
+        hint = did_you_mean(unknown[0], allowed)
+        raise TypeError(f"{family} has no argument {unknown}: allowed are {allowed}.{hint}")
     common = {name: value for name, value in arguments.items() if name in KNOB_NAMES}
     own = {name: value for name, value in arguments.items() if name in own_names}
     return make(Knobs(**common), **own)

@@ -34,6 +34,22 @@ TABLE: dict[str, dict[str, Any]] = {
 IDS = tuple(f"{NAMESPACE}/{name}" for name in TABLE)
 
 
+def find_spec(env_id: str) -> Any:
+    """Return Gymnasium's spec of an id.
+
+    Raises:
+        gymnasium.error.Error: if there is none; names the id of this package that may be meant.
+    """
+    try:
+        return gymnasium.spec(env_id)
+    except gymnasium.error.Error as error:
+        short = str(env_id).lower().removeprefix(f"{NAMESPACE}/").partition("-v")[0]
+        meant = [f"{NAMESPACE}/{name}" for name in TABLE if name.lower().partition("-v")[0] == short]
+        if not meant:
+            raise
+        raise type(error)(f"There is no environment {env_id!r}. Did you mean {meant[0]!r}?") from error
+
+
 def register_all() -> None:
     """Register every id with Gymnasium; done once, when the package is imported."""
     for name, knobs in TABLE.items():

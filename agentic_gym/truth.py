@@ -22,6 +22,7 @@ import numpy.typing as npt
 from agentic_gym import streams
 from agentic_gym.engine import AgenticVectorEnv
 from agentic_gym.family import BoolArray, Family, FloatArray, IntArray
+from agentic_gym.registration import find_spec
 
 ROLLOUTS = 8192
 """Rollouts per estimate, a fixed set of test prompts and keys, so that a truth never changes."""
@@ -82,8 +83,9 @@ def truth(env_id: str, **knobs: Any) -> tuple[Truth, ...]:
     Raises:
         ValueError: if a knob has a value that is not allowed, or an environment is too rare.
         TypeError: if a knob is unknown.
+        gymnasium.error.Error: if the id is unknown; names the one that may be meant.
     """
-    arguments = {**gymnasium.spec(env_id).kwargs, **knobs}
+    arguments = {**find_spec(env_id).kwargs, **knobs}
     AgenticVectorEnv(1, **arguments)  # Says what is wrong with the knobs, those of the reward included.
     relevant = _relevant(arguments)
     stored = stored_truths().get(env_id)

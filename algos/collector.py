@@ -16,6 +16,8 @@ from algos.rows import Rows, Tick
 from algos.segments import RELATIVE_TOLERANCE, totals
 
 IntArray = npt.NDArray[np.int64]
+OnTick = Callable[[int, IntArray, Tick], bool]
+"""Called after a tick with the number of turns taken, the rows that took them and what came of it; False stops."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +112,7 @@ def collect(
     *,
     split: str = "train",
     deterministic: bool = False,
-    on_tick: Callable[[int], bool] | None = None,
+    on_tick: OnTick | None = None,
     writer: Writer | None = None,
     with_truth: bool = False,
 ) -> Trajectories | None:
@@ -127,7 +129,7 @@ def collect(
         random: where the policy's samples come from.
         split: which prompts.
         deterministic: take the likeliest token in every slot.
-        on_tick: called after each tick with the number of turns taken; False stops.
+        on_tick: called after each tick, see ``OnTick``; False stops.
         writer: writes instead of the policy; by default a ``Writer``.
         with_truth: keep the ground truth of every turn's state, where the environment reports it.
 
@@ -155,7 +157,7 @@ class _Run:
     rollout: IntArray
     random: np.random.Generator
     split: str
-    on_tick: Callable[[int], bool] | None
+    on_tick: OnTick | None
     with_truth: bool
     recorder: _Recorder = field(default_factory=_Recorder)
 
@@ -193,7 +195,8 @@ class _Run:
             features = self.policy.features(tick.observation)
             if ended.any():
                 self._close(wave[active[ended]], tick, ended, features)
-            if self.on_tick is not None and not self.on_tick(len(active) - self.writer.replayed):
+            new_turns = len(active) - self.writer.replayed
+            if self.on_tick is not None and not self.on_tick(new_turns, active, tick):
                 return False
             active, features = active[~ended], features[~ended]
             before = {name: tick.info[name][~ended] for name in known if name in tick.info}

@@ -7,35 +7,39 @@ the scheme, and take a few epochs of minibatches on the scheme's loss.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
+import numbers
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 from stable_baselines3.common.utils import configure_logger
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from agentic_gym.knobs import check_integer
+from algos import parts
 from algos.advantages import advantages, update_memory
-from algos.collector import Trajectories
+from algos.collector import OnTick, Trajectories
 from algos.diagnostics import group_metrics, rollout_metrics
+from algos.episodes import Episodes
 from algos.measure import measure
 from algos.memory import Memory
 from algos.policies import MessagePolicy
 from algos.progress import TurnProgress
-from algos.rows import Rows, ScalarRows, VectorRows, make_rows
+from algos.rows import IntArray, Rows, ScalarRows, Tick, VectorRows, make_rows
 from algos.sampling import Overlong, Trainer, UniformPrompts
 from algos.sampling.overlong import MaskTruncated, check_mask, loss_batch, make_overlong, without_truncated
-from algos.scheme import Scheme, SchemeLike, make_scheme
+from algos.scheme import PART_FIELDS, Scheme, SchemeLike, make_scheme
 from algos.surrogates.aggregation import token_weights
 from algos.surrogates.kl import controller, in_loss, in_reward, penalised
 from algos.surrogates.loss import loss_metrics, token_losses
@@ -45,6 +49,10 @@ from algos.update import UpdateTensors, keeps_groups
 SILENT_UPDATES = 10
 SHOWN_TURNS = 4
 """Shares and sizes are logged for so many first turns."""
+FIXED = ("policy", "env", "env_kwargs", "policy_kwargs", "device", "seed", "_init_setup_model")
+"""Arguments of the constructor that are no settings: a saved model has them already, or never keeps them."""
+STORED_AS = {"stats_window_size": "_stats_window_size"}
+"""Settings whose attribute has another name."""
 
 
 class GroupPPO(BaseAlgorithm):
@@ -119,6 +127,8 @@ class GroupPPO(BaseAlgorithm):
         """See the class docstring."""
         if str(device) not in ("auto", "cpu"):
             raise ValueError(f"device={device!r} is not allowed: it must be 'cpu' or 'auto'.")
+        _check_seed(seed)
+        _check_rate(learning_rate)
         super().__init__(
             policy=policy, env=None, learning_rate=learning_rate, policy_kwargs=policy_kwargs,
             stats_window_size=stats_window_size, tensorboard_log=tensorboard_log, verbose=verbose,
@@ -184,6 +194,7 @@ class GroupPPO(BaseAlgorithm):
         self.env = None
 
     def _setup_model(self) -> None:
+        _check_registered(self.scheme)
         self._setup_lr_schedule()
         self.policy = self.policy_class(  # type: ignore[assignment]
             self.observation_space, self.action_space, self.lr_schedule,
@@ -206,13 +217,18 @@ class GroupPPO(BaseAlgorithm):
             raise ValueError("This model has no environment: give one with set_env() or load(path, env=...).")
         return self._rows
 
-    def set_env(self, env: Any, force_reset: bool = True) -> None:
+    def set_env(self, env: Any, force_reset: bool = True, env_kwargs: Mapping[str, Any] | None = None) -> None:
         """Train on another environment with the same spaces.
+
+        Args:
+            env: as for the constructor.
+            force_reset: as in SB3; rollouts always start from resets.
+            env_kwargs: arguments of the environment, where ``env`` is an id.
 
         Raises:
             ValueError: if its spaces differ.
         """
-        rows = make_rows(env, self.n_prompts * self.group_size)
+        rows = make_rows(env, self.n_prompts * self.group_size, env_kwargs)
         for name in ("observation_space", "action_space"):
             if getattr(rows, name) != getattr(self, name):
                 raise ValueError(f"env has {name}={getattr(rows, name)}; the model has {getattr(self, name)}.")
@@ -250,7 +266,8 @@ class GroupPPO(BaseAlgorithm):
 
         Args:
             total_timesteps: turns, all rows together.
-            callback: SB3 callback(s); ``on_step`` is called once per tick of all rows.
+            callback: SB3 callback(s); ``on_step`` is called once per tick of all rows, and finds ``rewards``,
+                ``dones`` and ``infos`` of the rows in ``locals``.
             log_interval: updates between dumps of the logger; None never dumps.
             tb_log_name: name of the TensorBoard run.
             reset_num_timesteps: start counting from 0.
@@ -300,10 +317,15 @@ class GroupPPO(BaseAlgorithm):
         Returns:
             The rollouts; without any the update is skipped. None if the callback stopped the training.
         """
+        # Nobody looks where no callback was given.
+        silent = isinstance(callback, ConvertCallback) and callback.callback is None
+        episodes = None if silent else Episodes(self.rows.n)
 
-        def on_tick(turns: int) -> bool:
+        def on_tick(turns: int, rows: IntArray, tick: Tick) -> bool:
             self.num_timesteps += turns
             progress.advance(turns)
+            if episodes is not None:
+                callback.update_locals(episodes.after(rows, tick))
             return bool(callback.on_step())
 
         trainer = self._trainer(on_tick)
@@ -321,7 +343,7 @@ class GroupPPO(BaseAlgorithm):
             self._record(trainer.logged | rollout_metrics(trainer.seen(), trainer.rows.environment_names))
         return data
 
-    def _trainer(self, on_tick: Callable[[int], bool]) -> Trainer:
+    def _trainer(self, on_tick: OnTick) -> Trainer:
         """Return what samplers see of this model."""
         rows = self.rows
         if self._prompts is None:
@@ -530,20 +552,68 @@ class GroupPPO(BaseAlgorithm):
             custom_objects: as in SB3.
             print_system_info: as in SB3.
             force_reset: as in SB3; rollouts always start from resets.
-            **kwargs: attributes to change.
+            **kwargs: ``env_kwargs`` of ``env``, and settings of the constructor to change, with its checks.
+
+        Raises:
+            TypeError: if a name is not a setting that can be changed; lists them.
+            ValueError: if a value is not allowed, the scheme needs a critic that the model lacks (or the other
+                way round), or the model's scheme has a part that is not registered.
         """
+        env_kwargs = kwargs.pop("env_kwargs", None)
+        if env_kwargs and env is None:
+            raise ValueError(f"env_kwargs={env_kwargs!r} are only allowed together with env, an id.")
+        unchanged = {"policy_kwargs": kwargs.pop("policy_kwargs")} if "policy_kwargs" in kwargs else {}
+        unknown = sorted(set(kwargs) - set(cls._settings()))
+        if unknown:
+            raise TypeError(
+                f"load() cannot change {unknown}: allowed are {['env_kwargs', 'policy_kwargs', *cls._settings()]}."
+            )
         model = super().load(
             path, env=None, device="cpu" if str(device) == "auto" else device,
-            custom_objects=custom_objects, print_system_info=print_system_info, **kwargs,
+            custom_objects=custom_objects, print_system_info=print_system_info, **unchanged,
         )  # fmt: skip
+        if kwargs:
+            model._change(kwargs)
         if env is not None:
             prompts = model._prompts
-            model.set_env(env)
+            model.set_env(env, env_kwargs=env_kwargs)
             model._prompts = prompts
             if prompts is not None:
                 # Saved apart, but one generator: draws must go on interleaved as they were.
                 prompts.random = model._random
         return model
+
+    @classmethod
+    def _settings(cls) -> tuple[str, ...]:
+        """Names of the constructor's arguments that a saved model may change."""
+        return tuple(name for name in inspect.signature(cls).parameters if name not in FIXED)
+
+    def _change(self, changes: Mapping[str, Any]) -> None:
+        """Change settings of a loaded model."""
+        current = {name: getattr(self, STORED_AS.get(name, name)) for name in self._settings()}
+        # A second model, without environment and network, so that the constructor checks values and combinations.
+        checked = type(self)(type(self.policy), None, **{**current, **changes}, _init_setup_model=False)
+        if checked.scheme.needs_critic != self.scheme.needs_critic:
+            needs, has = ("needs", "has none") if checked.scheme.needs_critic else ("has no use for", "has one")
+            raise ValueError(
+                f"scheme={changes['scheme']!r} is not allowed: it {needs} a critic, and the saved model {has}."
+            )
+        for name in changes:
+            stored = STORED_AS.get(name, name)
+            setattr(self, stored, getattr(checked, stored))
+        self._past = deque(self._past, maxlen=self.staleness + 1)
+        self._setup_lr_schedule()
+
+
+def _check_registered(scheme: Scheme) -> None:
+    """Say what is to be done where a saved scheme has parts that this process does not know."""
+    for axis in PART_FIELDS:
+        name = getattr(scheme, axis)
+        if name not in parts.choices(axis):
+            raise ValueError(
+                f"scheme: {axis}={name!r} is not registered. If it is a part of your own, import the module that "
+                f"registers it (with @part) before the model is loaded; registered are {list(parts.choices(axis))}."
+            )
 
 
 def compares_within_groups(scheme: Scheme) -> str:
@@ -560,6 +630,17 @@ def compares_within_groups(scheme: Scheme) -> str:
     if "baseline" not in signal.uses and "value" not in signal.needs and "alone" not in signal.tags:
         return f"signal={signal.name!r}"
     return f"sampling={sampling.name!r}" if "compares" in sampling.tags else ""
+
+
+def _check_seed(seed: object) -> None:
+    if seed is not None and (not isinstance(seed, numbers.Integral) or isinstance(seed, bool) or seed < 0):
+        raise ValueError(f"seed={seed!r} is not allowed: it must be an integer >= 0, or None.")
+
+
+def _check_rate(rate: object) -> None:
+    number = isinstance(rate, numbers.Real) and not isinstance(rate, bool)
+    if not callable(rate) and not (number and 0 <= float(rate) < math.inf):  # type: ignore[arg-type]
+        raise ValueError(f"learning_rate={rate!r} is not allowed: it must be a finite number >= 0, or a schedule.")
 
 
 def _positive_or_none(name: str, value: object) -> float | None:

@@ -12,15 +12,51 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar
+
+from agentic_gym.knobs import did_you_mean, in_range
+from algos.batch import RolloutBatch
 
 AXES = (
     "signal", "baseline_kind", "scale_kind", "weights", "ratio", "bounds", "surrogate", "token_filter",
     "correction", "aggregation", "kl", "sampling",
 )  # fmt: skip
 """Axes whose choices are parts; the others are levels or plain settings."""
+
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "signal": ("scheme", "batch", "memory"),
+    "baseline_kind": ("scheme", "values", "groups", "table"),
+    "scale_kind": ("scheme", "advantage", "signal", "groups", "table"),
+    "weights": ("scheme", "advantage", "table"),
+    "ratio": ("scheme", "tokens"),
+    "bounds": ("scheme", "tokens", "ratio"),
+    "surrogate": ("scheme", "tokens", "log_ratio"),
+    "token_filter": ("scheme", "tokens", "log_ratio"),
+    "correction": ("scheme", "tokens"),
+    "aggregation": ("scheme", "mask", "batch"),
+    "kl": ("scheme", "tokens"),
+    "sampling": ("scheme", "trainer"),
+}
+"""Axis -> what its functions are called with, in this order, besides their options."""
+
+OF_LOSS = ("ratio", "bounds", "surrogate", "token_filter", "correction", "aggregation", "kl")
+
+TAGS: dict[str, tuple[str, ...]] = {
+    "per_turn": ("signal", "weights"),
+    "alone": ("signal",),
+    "own_range": ("baseline_kind",),
+    "outside": ("baseline_kind",),
+    "whole_groups": OF_LOSS,
+    "of_minibatch": OF_LOSS,
+    "in_reward": ("kl",),
+    "compares": ("sampling",),
+}
+"""Tag -> the axes that ask about it."""
+
+LOSS_COLUMNS = ("reference_log_prob",)
+"""What a part may need that is no column of ``RolloutBatch``."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -76,8 +112,8 @@ class Option:
         whole = self.kind == "int"
         number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
         if not number or not math.isfinite(value) or not self.low <= value <= self.high:
-            what = "an integer" if whole else "a finite number"
-            raise ValueError(f"{self.name}={value!r} is not allowed: it must be {what} in [{self.low}, {self.high}].")
+            wanted = in_range("an integer" if whole else "a finite number", self.low, self.high)
+            raise ValueError(f"{self.name}={value!r} is not allowed: it must be {wanted}.")
         return int(value) if whole else float(value)
 
 
@@ -129,26 +165,39 @@ def part(
     """Make a function a choice of an axis.
 
     Args:
-        axis: one of ``AXES``.
-        name: how schemes call it.
+        axis: one of ``AXES``; it decides the arguments of the function, see ``ARGUMENTS``.
+        name: how schemes call it, an identifier.
         source: paper (with arXiv number) or code, and how certain the formula is.
         uses: fields of the scheme that it reads; without being used a field may not be set.
         needs: columns of the batch that it reads besides the basic ones.
-        tags: properties that the axis' module asks about.
+        tags: properties that the axis' module asks about, see ``TAGS``.
         ranges: lowest and highest value of its numeric options.
         prepare: see ``Part``; it gets the part's options as keywords too.
         after_update: likewise.
 
     Raises:
-        ValueError: if the axis is unknown, the name is taken, or an option has no usable type.
+        ValueError: if the axis, a used field, a needed column or a tag is unknown, the name is no identifier
+            or is taken, or an option has no usable type.
+        TypeError: if the function cannot be called as its axis calls it.
     """
     if axis not in _PARTS:
         raise ValueError(f"axis={axis!r} is not allowed: it must be one of {list(AXES)}.")
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"name={name!r} is not allowed: it must be an identifier, for example 'trimmed_mean'.")
     if name in _PARTS[axis]:
         raise ValueError(f"name={name!r} is taken: {axis} has a part of that name.")
 
+    _check_names("uses", uses, _fields())
+    _check_names("needs", needs, _columns())
+    _check_names(f"tags of {axis}", tags, tuple(tag for tag, axes in TAGS.items() if axis in axes))
+
     def register(function: Function) -> Function:
         options = _options(function, ranges or {})
+        _check_signature("function", function, ARGUMENTS[axis], options)
+        if prepare is not None:
+            _check_signature("prepare", prepare, ("scheme", "batch", "advantages"), options)
+        if after_update is not None:
+            _check_signature("after_update", after_update, ("scheme", "batch", "memory"), options)
         _PARTS[axis][name] = Part(
             axis, name, function, source, frozenset(uses), frozenset(needs), frozenset(tags), options,
             prepare, after_update,
@@ -156,6 +205,45 @@ def part(
         return function
 
     return register
+
+
+def _fields() -> tuple[str, ...]:
+    """Return what ``uses`` may name."""
+    from algos.scheme import FIELDS  # A scheme is made of parts; only their registration looks back.
+
+    return tuple(name for name in FIELDS if name != "options")
+
+
+def _columns() -> tuple[str, ...]:
+    """Return what ``needs`` may name."""
+    return (*(field.name for field in fields(RolloutBatch) if field.default is None), *LOSS_COLUMNS)
+
+
+def _check_names(argument: str, names: Sequence[str], allowed: tuple[str, ...]) -> None:
+    if isinstance(names, str):
+        raise TypeError(f"{argument}={names!r} is not allowed: it must be a list of names.")
+    for name in names:
+        if name not in allowed:
+            hint = did_you_mean(name, allowed)
+            raise ValueError(f"{argument}: {name!r} is not allowed: it must be one of {list(allowed)}.{hint}")
+
+
+def _check_signature(
+    role: str, function: Callable[..., Any], arguments: tuple[str, ...], options: Mapping[str, Option]
+) -> None:
+    """Raise if a function cannot be called with positional arguments and the part's options as keywords."""
+    signature = inspect.signature(function)
+    written = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    try:
+        signature.bind(*arguments, **dict.fromkeys(options))
+        # A positional argument with a default would look like an option, and be none.
+        fits = len(written) <= len(arguments)
+    except TypeError:
+        fits = False
+    if not fits:
+        wanted = ", ".join([*arguments, *(["*", *options] if options else [])])
+        name = getattr(function, "__name__", repr(function))
+        raise TypeError(f"{role}={name}{signature} is not allowed: it must take ({wanted}); options are keyword-only.")
 
 
 def choices(axis: str) -> tuple[str, ...]:
@@ -170,7 +258,8 @@ def find(axis: str, name: str) -> Part:
         ValueError: if there is none of that name; lists them.
     """
     if not isinstance(name, str) or name not in _PARTS[axis]:
-        raise ValueError(f"{axis}={name!r} is not allowed: it must be one of {list(_PARTS[axis])}.")
+        hint = did_you_mean(name, _PARTS[axis])
+        raise ValueError(f"{axis}={name!r} is not allowed: it must be one of {list(_PARTS[axis])}.{hint}")
     return _PARTS[axis][name]
 
 

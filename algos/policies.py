@@ -11,6 +11,7 @@ than torch for small batches on a CPU (see benchmarks/speed.py).
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -96,8 +97,8 @@ class MessagePolicy(BasePolicy):
     ) -> None:
         """See the class docstring."""
         super().__init__(observation_space, action_space)
-        if not temperature > 0:
-            raise ValueError(f"temperature={temperature!r} is not allowed: it must be > 0.")
+        _check_temperature(temperature)
+        _check_widths(net_arch)
         self.grammar = _space_grammar(action_space) if grammar is None else grammar
         self.temperature = temperature
         self._random = np.random.default_rng(init_seed)
@@ -458,6 +459,20 @@ def _pick(probability: FloatArray, log_p: FloatArray, uniform: FloatArray | None
     # Rounding may point past the last choice with any probability.
     last = len(probability) - 1 - np.argmax(probability[::-1] > 0, axis=0)
     return np.minimum(position, last)
+
+
+def _check_temperature(temperature: Any) -> None:
+    if not isinstance(temperature, numbers.Real) or not float(temperature) > 0:
+        raise ValueError(f"temperature={temperature!r} is not allowed: it must be a number > 0.")
+
+
+def _check_widths(net_arch: Any) -> None:
+    widths = net_arch if isinstance(net_arch, list | tuple) else [None]
+    if not all(isinstance(n, numbers.Integral) and not isinstance(n, bool) and int(n) > 0 for n in widths):
+        raise ValueError(
+            f"net_arch={net_arch!r} is not allowed: it must be a list or tuple of integers >= 1, "
+            "the widths of the hidden layers."
+        )
 
 
 def _space_grammar(space: gymnasium.Space[Any]) -> Grammar:

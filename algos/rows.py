@@ -195,6 +195,8 @@ def make_rows(env: Any, n_rows: int, env_kwargs: Mapping[str, Any] | None = None
         ValueError: if a vector environment cannot start groups, or has a wrapper that would be
             passed over.
     """
+    if env_kwargs is not None and not isinstance(env_kwargs, Mapping):
+        raise TypeError(f"env_kwargs={env_kwargs!r} is not allowed: it must be a dict of the environment's arguments.")
     if env_kwargs and not isinstance(env, str):
         raise ValueError(f"env_kwargs={dict(env_kwargs)!r} are only allowed where env is an id.")
     if isinstance(env, str):
@@ -239,9 +241,10 @@ def _spec(env_id: str) -> Any:
         __import__(module)
     else:
         name = env_id
-    if name.startswith("agentic_gym/"):
-        import agentic_gym  # noqa: F401  registers the ids
-    return gymnasium.spec(name)
+    # Imported late; importing the package registers its ids.
+    from agentic_gym.registration import find_spec
+
+    return find_spec(name)
 
 
 def _rows_of_spec(spec: Any, n_rows: int, arguments: dict[str, Any]) -> Rows:

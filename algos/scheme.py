@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any
 
+from agentic_gym.knobs import did_you_mean, in_range
 from algos import parts
 from algos.batch import LEVELS, TURN_LEVELS
 from algos.parts import Part
@@ -166,7 +167,7 @@ class Scheme:
         for name, reason in _unused(values).items():
             if getattr(self, name) != _neutral(name):
                 raise ValueError(f"{name}={getattr(self, name)!r} has no effect here: {reason}.")
-        object.__setattr__(self, "options", _checked_options(values, dict(self.options)))
+        object.__setattr__(self, "options", _checked_options(values, _option_values(self.options)))
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -234,10 +235,13 @@ def make_scheme(scheme: SchemeLike, **overrides: Any) -> Scheme:
     base, changes = _base(scheme)
     changes = {**changes, **overrides}
     extra = {name: changes.pop(name) for name in sorted(set(changes) - set(FIELDS))}
-    extra = {**dict(changes.pop("options", ())), **extra}
+    extra = {**_option_values(changes.pop("options", ())), **extra}
     unknown = [name for name in extra if not parts.owners(name)]
     if unknown:
-        raise TypeError(f"{unknown} are not fields of a scheme; the fields are {sorted(FIELDS)}.")
+        hint = did_you_mean(unknown[0], _settable())
+        raise TypeError(
+            f"{unknown} are not fields of a scheme; the fields are {sorted(set(FIELDS) - {'options'})}.{hint}"
+        )
     values = {**_values(base), **{name: _validated(name, v) for name, v in changes.items()}}
     for name, reason in _unused(values).items():
         if name in changes and (name not in LEVELLED or values[name] != "none"):
@@ -246,6 +250,25 @@ def make_scheme(scheme: SchemeLike, **overrides: Any) -> Scheme:
     possible = {name for p in _active(values) for name in p.options}
     kept = {name: value for name, value in values["options"] if name in possible}
     return Scheme(**{**values, "options": tuple({**kept, **extra}.items())})
+
+
+def _settable() -> set[str]:
+    """Names of everything that a text may set: fields, and options of the parts."""
+    options = {
+        name for axis in parts.AXES for chosen in parts.choices(axis) for name in parts.find(axis, chosen).options
+    }
+    return (set(FIELDS) | options) - {"options"}
+
+
+def _option_values(options: Any) -> dict[str, Any]:
+    """Return options, given as pairs or as a mapping, by their names."""
+    try:
+        result = dict(options)
+    except (TypeError, ValueError):
+        result = {None: None}
+    if not all(isinstance(name, str) for name in result):
+        raise TypeError(f"options={options!r} is not allowed: it must be a mapping or pairs of a name and a value.")
+    return result
 
 
 def _neutral(name: str) -> Any:
@@ -282,6 +305,8 @@ def _parse(settings: str) -> dict[str, Any]:
         if not equals or name in result:
             raise ValueError(f"scheme override {part!r} is not allowed: write field=value, each field once.")
         number = _number(text)
+        if name == "options":
+            raise ValueError(f"scheme override {part!r} is not allowed: write the option itself, like a field.")
         result[name] = text if number is None else number
         if name in OPTIONAL and text in ("none", "None"):
             result[name] = None
@@ -306,7 +331,8 @@ def _validated(name: str, value: Any) -> Any:
         if name == "scale" and isinstance(value, bool | str):
             value = SCALE_ALIASES.get(str(value), value)
         if not isinstance(value, str) or value not in allowed:
-            raise ValueError(f"{name}={value!r} is not allowed: it must be one of {list(allowed)}.")
+            hint = did_you_mean(value, allowed)
+            raise ValueError(f"{name}={value!r} is not allowed: it must be one of {list(allowed)}.{hint}")
         return str(value)
     number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     if name == "ddof":
@@ -317,8 +343,8 @@ def _validated(name: str, value: Any) -> Any:
         return None
     low, high, open_low = NUMBERS[name]
     if not number or not low <= value <= high or (open_low and value == low):
-        bracket = "(" if open_low else "["
-        raise ValueError(f"{name}={value!r} is not allowed: it must be a finite number in {bracket}{low}, {high}].")
+        wanted = in_range("a finite number", low, high, open_low=open_low)
+        raise ValueError(f"{name}={value!r} is not allowed: it must be {wanted}.")
     return float(value)
 
 
@@ -403,7 +429,8 @@ def _checked_options(values: Mapping[str, Any], options: Mapping[str, Any]) -> t
         if not found:
             where = parts.owners(name)
             if not where:
-                raise TypeError(f"{name!r} is not an option of any part of a scheme.")
+                hint = did_you_mean(name, _settable())
+                raise TypeError(f"{name!r} is not an option of any part of a scheme.{hint}")
             raise ValueError(f"{name}={value!r} has no effect here: it is an option of {', '.join(where)}.")
         checked = [option.check(value) for option in found]
         if any(one != option.default for one, option in zip(checked, found, strict=True)):

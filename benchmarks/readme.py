@@ -40,8 +40,8 @@ def scale_table(root: Path = store.RESULTS) -> str:
     lines += [
         "",
         f"At spread 1 {len(alike)} of {len(level)} schemes are not distinguishable from the best (paired t-test, Holm, "
-        f"5 %): {_names(alike)}, with means from {min(means):.3f} to {max(means):.3f}. `{hardest}` is learned least: at most "
-        f"{best:.3f} in the mean over training. Chosen learning rates lie between {min(rates.values()):g} and "
+        f"5 %): {_names(alike)}, with means from {min(means):.3f} to {max(means):.3f}. `{hardest}` is learned least: at "
+        f"most {best:.3f} in the mean over training. Chosen learning rates lie between {min(rates.values()):g} and "
         f"{max(rates.values()):g}" + (f"; {_names(largest)} chose the largest of the grid." if largest else "."),
     ]
     return "\n".join(lines)

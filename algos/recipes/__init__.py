@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentic_gym.knobs import did_you_mean
 from algos.recipes.carry_over import CARRY_OVER, CarryOver
 from algos.recipes.levels import LEVELS
 from algos.recipes.losses import LOSSES
@@ -20,8 +21,9 @@ def recipe(name: str) -> Recipe:
     Raises:
         ValueError: if there is none of that name; lists them.
     """
-    if name not in RECIPES:
-        raise ValueError(f"scheme={name!r} is not allowed: it must be one of {sorted(RECIPES)}.")
+    if not isinstance(name, str) or name not in RECIPES:
+        hint = did_you_mean(name, RECIPES)
+        raise ValueError(f"scheme={name!r} is not allowed: it must be one of {sorted(RECIPES)}.{hint}")
     return RECIPES[name]
 
 

@@ -67,11 +67,14 @@ def make_overlong(overlong: Any) -> Overlong | None:
     """Return the penalty from itself, from a mapping of its attributes, or None.
 
     Raises:
-        TypeError: if it is none of these.
+        TypeError: if it is none of these, or the mapping has other names.
     """
     if overlong is None or isinstance(overlong, Overlong):
         return overlong
     if isinstance(overlong, dict):
+        names = [field.name for field in dataclasses.fields(Overlong)]
+        if not set(overlong) <= set(names) or "buffer" not in overlong:
+            raise TypeError(f"overlong={overlong!r} is not allowed: it must have 'buffer', and may have only {names}.")
         return Overlong(**overlong)
     raise TypeError(f"overlong={overlong!r} is not allowed: give an Overlong, a dict of its attributes, or None.")
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from algos.collector import Trajectories, Writer, collect
+from algos.collector import OnTick, Trajectories, Writer, collect
 from algos.memory import Memory
 from algos.policies import MessagePolicy
 from algos.rows import Rows
@@ -32,7 +31,7 @@ class Trainer:
         prompts: gives the next prompts in uniform order.
         n_prompts, group_size: groups per update and rollouts per group that the user asked for.
         n_updates: updates so far.
-        on_tick: called after each tick with the number of turns taken; False stops.
+        on_tick: called after each tick, see ``collector.OnTick``; False stops.
         rollouts: what ``run`` has collected, greedy rollouts apart.
         logged: name -> value, for the logger.
     """
@@ -46,7 +45,7 @@ class Trainer:
     n_prompts: int
     group_size: int
     n_updates: int
-    on_tick: Callable[[int], bool]
+    on_tick: OnTick
     rollouts: list[Trajectories] = field(default_factory=list)
     logged: dict[str, float] = field(default_factory=dict)
 

@@ -77,10 +77,15 @@ def policy_loss(
         ``kl`` (its mean), over the tokens in the loss.
 
     Raises:
+        TypeError: if log-probabilities are no tensors.
         ValueError: if a shape is wrong, a log-probability or advantage in the loss is not finite,
             or the reference is missing or not wanted.
     """
     chosen = make_scheme(scheme)
+    _check_tensors(
+        log_prob=log_prob, old_log_prob=old_log_prob, reference_log_prob=reference_log_prob,
+        behaviour_log_prob=behaviour_log_prob,
+    )  # fmt: skip
     if (reference_log_prob is not None) != in_loss(chosen):
         given = "not given" if reference_log_prob is None else "given"
         raise ValueError(f"reference_log_prob is {given}, but kl={chosen.kl!r}: it is for a KL penalty only.")
@@ -114,6 +119,12 @@ def policy_loss(
     weights = torch.as_tensor(token_weights(chosen, batch), dtype=precision, device=log_prob.device)
     # Selecting before summing: padding must not even change the rounding.
     return (weights[mask] * losses.expand_as(mask)[mask]).sum(), loss_metrics(chosen, tokens)
+
+
+def _check_tensors(**given: object) -> None:
+    for name, tensor in given.items():
+        if not isinstance(tensor, torch.Tensor) and (tensor is not None or name in ("log_prob", "old_log_prob")):
+            raise TypeError(f"{name} is of type {type(tensor).__name__}; it must be a torch.Tensor.")
 
 
 def _credit(

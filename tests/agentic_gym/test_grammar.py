@@ -163,3 +163,11 @@ def test_grammar_of_sizes() -> None:
 def test_wrong_grammars(tools: list[Tool], filler: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build_grammar(tools, filler)
+
+
+def test_text_takes_lists_and_says_what_a_message_is() -> None:
+    grammar = build_grammar(TOOLS)
+    assert grammar.text([FIND, ADA, WROTE]) == grammar.text(np.array([FIND, ADA, WROTE])) == "find(Ada, wrote)"
+    for wrong in ([FIND, ADA], [FIND, ADA, 10], [FIND, ADA, -1], [FIND, ADA, 1.0], [[FIND, ADA, WROTE]], "find"):
+        with pytest.raises(ValueError, match=r"message=.* is not allowed: it must be 3 integers in \[0, 9\]"):
+            grammar.text(wrong)

@@ -8,7 +8,7 @@ import pytest
 
 import agentic_gym
 from agentic_gym.families import FAMILIES
-from agentic_gym.knobs import KNOB_NAMES, Knobs, check_bool, check_integer, check_number
+from agentic_gym.knobs import KNOB_NAMES, Knobs, check_bool, check_integer, check_number, did_you_mean
 
 WRONG = {
     "reward_scale": [0.0, -1.0, float("inf"), float("nan"), "1", None, True],
@@ -100,3 +100,26 @@ def test_max_turns_leaves_room_for_failures() -> None:
     expected = 1 - 7 * 0.5**6  # at least 2 of 6 tries
     assert info["is_success"].mean() == pytest.approx(expected, abs=4 * np.sqrt(expected * (1 - expected) / 2000))
     assert not truncated.any()
+
+
+def test_tokens_out_of_range_are_shown() -> None:
+    env = gymnasium.make("agentic_gym/Search-v0").unwrapped
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"actions\[0, 0\]=999 is not allowed: tokens must be in \[0, "):
+        env.step([999, 0, 0])
+    with pytest.raises(ValueError, match=r"actions\[0, 2\]=-3 is not allowed"):
+        env.step([2, 0, -3])
+
+
+def test_open_ranges_read_plainly() -> None:
+    with pytest.raises(ValueError, match=r"x=-1 is not allowed: it must be a finite number >= 0\.$"):
+        check_number("x", -1, 0.0, np.inf)
+    with pytest.raises(ValueError, match=r"x=0 is not allowed: it must be a finite number > 0\.$"):
+        check_number("x", 0, 0.0, np.inf, open_low=True)
+    with pytest.raises(ValueError, match=r"x=nan is not allowed: it must be a finite number\.$"):
+        check_number("x", np.nan, -np.inf, np.inf)
+
+
+def test_near_names_are_suggested() -> None:
+    assert did_you_mean("GRPO", ["erpo", "grpo", "other"]).startswith(" Did you mean 'grpo'")
+    assert did_you_mean("xyz", ["grpo"]) == did_you_mean(None, ["grpo"]) == ""

@@ -141,7 +141,9 @@ def test_spread() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"preset": "scales"}, ValueError, "preset='scales' is not allowed: it must be one of"),
+        ({"preset": "scales"}, ValueError, "preset='scales' is not allowed: it must be one of .*mean 'scale'"),
+        ({"preset": "matched", "spread": 3.0}, ValueError, "'matched' has no spread; those that have are .'scale', "),
+        ({"spread": "a"}, ValueError, "spread='a' is not allowed: preset='matched' has no spread"),
         ({"environments": []}, ValueError, r"environments=\[\] is not allowed"),
         ({"environments": [{}]}, ValueError, "must be a list of dictionaries with a 'family'"),
         ({"environments": ["Chain"]}, ValueError, "must be a list of dictionaries with a 'family'"),
@@ -149,11 +151,15 @@ def test_spread() -> None:
         ({"environments": [{"family": "Chain"}] * 2}, ValueError, "must be unique"),
         ({"environments": [{"family": "Chain"}], "preset": "matched"}, ValueError, "not both"),
         ({"environments": [{"family": "Chain"}], "spread": 2.0}, ValueError, "not both"),
-        ({"environments": [{"family": "Cain"}]}, ValueError, "family='Cain' is not allowed"),
+        ({"environments": [{"family": "Cain"}]}, ValueError, "family='Cain' is not allowed: .*mean 'Chain'"),
         ({"environments": [{"family": "Chain", "weight": 0}]}, ValueError, "weight=0 is not allowed"),
         ({"environments": [{"family": "Chain", "weight": 1.5}]}, ValueError, "weight=1.5 is not allowed"),
         ({"preset": "frequency", "num_prompts": 3}, ValueError, "num_prompts of ChainShort=3 is not allowed"),
-        ({"environments": [{"family": "Chain", "depht": 3}]}, TypeError, r"Chain has no argument \['depht'\]"),
+        (
+            {"environments": [{"family": "Chain", "depht": 3}]},
+            TypeError,
+            r"Chain has no argument \['depht'\].*mean 'depth'",
+        ),
         ({"environments": [{"family": "Search"}], "depth": 1}, ValueError, "depth=1 is not allowed"),
     ],
 )

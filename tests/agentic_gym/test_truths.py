@@ -88,3 +88,11 @@ def test_rollouts_whose_reward_is_not_valid_do_not_count(monkeypatch: pytest.Mon
 def test_truth_is_a_record() -> None:
     known = Truth("x", 1.0, 0.5, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.25)
     assert known.normalise([0.5, 1.0, 0.75]).tolist() == [0.0, 1.0, 0.5]
+
+
+@pytest.mark.parametrize("short", ["Search-v0", "search", "agentic_gym/search-v0", "agentic_gym/Search-v1"])
+def test_ids_without_the_namespace_are_recognised(short: str) -> None:
+    with pytest.raises(gymnasium.error.Error, match=f"no environment '{short}'. Did you mean 'agentic_gym/Search-v0'"):
+        truth(short)
+    with pytest.raises(gymnasium.error.Error, match="Nowhere"):
+        truth("Nowhere-v0")

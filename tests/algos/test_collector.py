@@ -120,10 +120,10 @@ def test_on_tick_counts_turns_and_can_stop():
     rows = ScalarRows([Scripted([1.0] * n) for n in (1, 3, 2)])
     policy, ticks = policy_for(rows), []
     arguments = (rows, policy, np.zeros(3, int), np.arange(3), np.random.default_rng(0))
-    assert collect(*arguments, on_tick=lambda turns: ticks.append(turns) is None) is not None
+    assert collect(*arguments, on_tick=lambda turns, *_: ticks.append(turns) is None) is not None
     assert ticks == [3, 2, 1]
     ticks.clear()
-    assert collect(*arguments, on_tick=lambda turns: ticks.append(turns) or len(ticks) < 2) is None
+    assert collect(*arguments, on_tick=lambda turns, *_: ticks.append(turns) or len(ticks) < 2) is None
     assert ticks == [3, 2]
 
 

@@ -374,6 +374,16 @@ def test_values_in_the_loss_must_be_finite(which, broken):
         policy_loss("grpo:kl=k3", batch=batch, **values)
 
 
+def test_log_probabilities_must_be_tensors():
+    batch, good = one_token_each(2), torch.zeros(2, 1)
+    with pytest.raises(TypeError, match=r"^log_prob is of type ndarray; it must be a torch.Tensor"):
+        policy_loss("grpo", np.zeros((2, 1)), good, [1.0, -1.0], batch)
+    with pytest.raises(TypeError, match=r"^old_log_prob is of type NoneType"):
+        policy_loss("grpo", good, None, [1.0, -1.0], batch)
+    with pytest.raises(TypeError, match=r"^reference_log_prob is of type list"):
+        policy_loss("grpo:kl=k3", good, good, [1.0, -1.0], batch, [[0.0], [0.0]])
+
+
 def test_wrong_shapes_are_named():
     batch = one_token_each(3, token_mask=np.ones((3, 2)))
     good = torch.zeros(3, 2)

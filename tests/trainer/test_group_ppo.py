@@ -12,7 +12,13 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.callbacks import (
+    BaseCallback,
+    CheckpointCallback,
+    EvalCallback,
+    StopTrainingOnMaxEpisodes,
+    StopTrainingOnRewardThreshold,
+)
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
@@ -21,6 +27,8 @@ from agentic_gym.sb3 import AgenticVecEnv
 from algos import RECIPES, GroupPPO, MessagePolicy
 from algos.advantages import advantages
 from algos.collector import collect
+from algos.sampling import Overlong
+from algos.scheme import make_scheme
 from algos.surrogates.aggregation import token_weights
 from algos.update import UpdateTensors
 from algos.warmstart import warmstart
@@ -342,6 +350,84 @@ def test_load_in_a_fresh_process_without_an_environment(tmp_path):
         GroupPPO.load(tmp_path / "model").learn(10)
 
 
+@pytest.fixture
+def saved(tmp_path):
+    """Where a model of the default scheme, trained on chains of depth 2, is saved."""
+    small_model(env=CHAIN, env_kwargs={"depth": 2, "options": 4}).learn(100, log_interval=None).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_load_takes_the_environments_arguments(saved):
+    loaded = GroupPPO.load(saved, env=CHAIN, env_kwargs={"depth": 2, "options": 4, "reward_scale": 50.0})
+    assert loaded.rows.env.unwrapped.arguments["reward_scale"] == 50.0
+    loaded.learn(50, log_interval=None)
+    with pytest.raises(ValueError, match=r"env_kwargs=.*together with env"):
+        GroupPPO.load(saved, env_kwargs={"depth": 2})
+    with pytest.raises(ValueError, match=r"env_kwargs=.*where env is an id"):
+        GroupPPO.load(saved, env=gymnasium.make(CHAIN), env_kwargs={"depth": 2})
+
+
+def test_load_changes_settings_as_the_constructor_takes_them(saved):
+    env = {"env": CHAIN, "env_kwargs": {"depth": 2, "options": 4}}
+    loaded = GroupPPO.load(
+        saved, **env, scheme="grpo:eps=0.01", learning_rate=5e-3, n_epochs=1, n_prompts=6, staleness=1,
+        mask_truncated=True, overlong={"buffer": 2}, stats_window_size=7, policy_kwargs={},
+    )  # fmt: skip
+    assert loaded.scheme == make_scheme("grpo:eps=0.01")
+    assert (loaded.n_epochs, loaded.rows.n, loaded.mask_truncated) == (1, 24, "loss")
+    assert loaded.overlong == Overlong(buffer=2)
+    loaded.learn(300, log_interval=None)
+    assert loaded.policy.optimizer.param_groups[0]["lr"] == 5e-3
+    assert loaded.ep_info_buffer.maxlen == 7
+    assert len(loaded._past) == 2
+    assert GroupPPO.load(saved).n_epochs == SMALL["n_epochs"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"bogus": 3}, TypeError, ["bogus", "learning_rate", "env_kwargs"]),
+        ({"seed": 3}, TypeError, ["seed"]),
+        ({"n_epochs": 0}, ValueError, ["n_epochs=0"]),
+        ({"learning_rate": None}, ValueError, ["learning_rate=None"]),
+        ({"n_minibatches": 17}, ValueError, ["n_minibatches=17", "16"]),
+        ({"group_size": 1}, ValueError, ["group_size=1"]),
+        ({"scheme": "grppo"}, ValueError, ["scheme='grppo'"]),
+        ({"scheme": "ppo"}, ValueError, ["scheme='ppo'", "needs a critic", "has none"]),
+    ],
+)
+def test_load_refuses_what_the_constructor_would_refuse(saved, changes, error, words):
+    with pytest.raises(error) as caught:
+        GroupPPO.load(saved, **changes)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_load_refuses_a_scheme_without_critic_for_a_model_with_one(tmp_path):
+    small_model(env=CHAIN, scheme="ppo").save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"scheme='grpo' is not allowed: it has no use for a critic.*has one"):
+        GroupPPO.load(tmp_path / "model", scheme="grpo")
+    assert GroupPPO.load(tmp_path / "model", scheme="ppo:gae_lambda=0.5").scheme.gae_lambda == 0.5
+
+
+def test_load_says_what_to_import_for_a_part_that_is_not_registered(tmp_path):
+    module = tmp_path / "own_part.py"
+    module.write_text(
+        "from algos.parts import part\n\n"
+        "@part('weights', 'own_halves', source='mine')\n"
+        "def halves(scheme, batch, advantages):\n"
+        "    return advantages / 2\n"
+    )
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import own_part; from algos import GroupPPO\n"
+        f"model = GroupPPO('MessagePolicy', {CHAIN!r}, scheme='grpo:weights=own_halves')\n"
+        "model.save(sys.argv[1] + '/model')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    with pytest.raises(ValueError, match=r"weights='own_halves' is not registered.*import the module"):
+        GroupPPO.load(tmp_path / "model")
+
+
 def test_learning_rate_schedule_is_followed():
     model = small_model(learning_rate=lambda progress: 1e-3 * progress)
     model.learn(1_000, log_interval=None)
@@ -370,6 +456,66 @@ def test_callback_stops_training_and_counts_turns():
     assert stop.n_calls == 25
     assert stop.rollouts >= 1
     assert stop.num_timesteps == model.num_timesteps
+
+
+class _Watch(BaseCallback):
+    """Keeps what callbacks see of every tick."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def _on_step(self):
+        self.seen.append({name: self.locals[name] for name in ("rewards", "dones", "infos")})
+        return True
+
+
+@pytest.mark.parametrize(("env", "arguments"), [(CHAIN, {"depth": 2, "dense": True}), ("CartPole-v1", None)])
+def test_callbacks_see_rewards_ends_and_episodes_of_every_row(env, arguments):
+    model = small_model(env=env, env_kwargs=arguments)
+    kept = []
+    collect_rollouts = model.collect_rollouts
+    model.collect_rollouts = lambda *given: kept.append(collect_rollouts(*given)) or kept[-1]
+    watch = _Watch()
+    model.learn(40, callback=watch, log_interval=None)
+    assert all(len(tick[name]) == model.rows.n for tick in watch.seen for name in tick)
+    episodes = [
+        info["episode"] for tick in watch.seen for info, done in zip(tick["infos"], tick["dones"], strict=True) if done
+    ]
+    assert all("episode" not in info for t in watch.seen for info in np.array(t["infos"])[~t["dones"]])
+    returns = np.concatenate([data.batch.returns for data in kept])
+    lengths = np.concatenate([data.batch.turns_per_rollout for data in kept])
+    assert sorted(episode["r"] for episode in episodes) == pytest.approx(sorted(returns))
+    assert sorted(episode["l"] for episode in episodes) == sorted(lengths)
+    assert sum(tick["rewards"].sum() for tick in watch.seen) == pytest.approx(returns.sum())
+
+
+def test_callbacks_do_not_change_the_training():
+    plain, watched = small_model(), small_model()
+    plain.learn(300, log_interval=None)
+    watched.learn(300, callback=_Watch(), log_interval=None)
+    assert torch.equal(plain.policy.flat_parameters, watched.policy.flat_parameters)
+
+
+def test_functions_as_callbacks_see_them_too():
+    ends = []
+    small_model().learn(60, callback=lambda seen, _: ends.append(seen["dones"].sum()) is None, log_interval=None)
+    assert sum(ends) >= 16
+
+
+def test_sb3s_own_callbacks(tmp_path):
+    stop = StopTrainingOnMaxEpisodes(3)
+    model = small_model(env=CHAIN, env_kwargs={"depth": 2}).learn(10**6, callback=stop, log_interval=None)
+    assert stop.n_episodes >= 3
+    assert model.num_timesteps < 100
+    env = AgenticVecEnv(4, family="Chain", depth=1)
+    best = EvalCallback(env, StopTrainingOnRewardThreshold(-1.0), eval_freq=5, verbose=0, n_eval_episodes=4)
+    checkpoints = CheckpointCallback(8, tmp_path)
+    model = small_model(env=CHAIN, env_kwargs={"depth": 1})
+    model.learn(10**6, callback=[checkpoints, best], log_interval=None)
+    assert best.n_calls == 5
+    model.learn(100, callback=checkpoints, log_interval=None)
+    assert GroupPPO.load(next(tmp_path.glob("*.zip"))).scheme == model.scheme
 
 
 def test_eval_callback_and_evaluate_policy(tmp_path):
@@ -439,11 +585,22 @@ def test_accepts_every_kind_of_environment(make):
         ({"ent_coef": -0.1}, ["ent_coef=-0.1"]),
         ({"staleness": -1}, ["staleness=-1"]),
         ({"device": "cuda"}, ["device='cuda'"]),
+        ({"seed": "a"}, ["seed='a'", ">= 0"]),
+        ({"learning_rate": "a"}, ["learning_rate='a'", ">= 0", "schedule"]),
+        ({"learning_rate": -1e-3}, ["learning_rate=-0.001"]),
+        ({"policy_kwargs": {"temperature": "a"}}, ["temperature='a'"]),
+        ({"seed": 1.5}, ["seed=1.5"]),
+        ({"seed": -1}, ["seed=-1"]),
+        ({"policy_kwargs": {"net_arch": 64}}, ["net_arch=64", "list or tuple"]),
+        ({"policy_kwargs": {"net_arch": {"pi": [64]}}}, ["net_arch={'pi': [64]}"]),
+        ({"policy_kwargs": {"net_arch": [64, 0]}}, ["net_arch=[64, 0]"]),
+        ({"policy_kwargs": {"net_arch": (64, 1.5)}}, ["net_arch=(64, 1.5)"]),
+        ({"env": "Search-v0"}, ["'agentic_gym/Search-v0'"]),
         ({"env_kwargs": {"preset": "nope"}}, ["preset='nope'", "scale"]),
     ],
 )
 def test_bad_arguments_are_named(changes, words):
-    with pytest.raises(ValueError) as error:
+    with pytest.raises((ValueError, gymnasium.error.Error)) as error:
         small_model(**changes)
     for word in words:
         assert word in str(error.value)
@@ -454,8 +611,13 @@ def test_unknown_arguments_and_environments():
         small_model(clip_ratio_cc=3)
     with pytest.raises(TypeError, match="clip_ratio_cc"):
         small_model(scheme=("grpo", {"clip_ratio_cc": 3}))
+    with pytest.raises(TypeError, match="env_kwargs=3"):
+        small_model(env_kwargs=3)
     with pytest.raises(TypeError, match="env="):
         small_model(env=3)
+    for overlong in ({"foo": 1}, {}, {"buffer": 2, "foo": 1}):
+        with pytest.raises(TypeError, match=r"overlong=.* must have 'buffer'.*'limit', 'factor'"):
+            small_model(overlong=overlong)
     with pytest.raises(gymnasium.error.Error):
         small_model(env="agentic_gym/Nowhere-v0")
     with pytest.raises(ValueError, match="action_space"):

@@ -98,7 +98,7 @@ def test_the_right_answer_is_the_one_before_the_turn():
     others = {tuple(t) for t in truth.tolist()} - {tuple(first.tolist())}
     truth[rows[1:]] = others.pop()
     changed = dataclasses.replace(data, ground_truth=truth)
-    trainer = model._trainer(lambda turns: True)
+    trainer = model._trainer(lambda *_: True)
     gain = gains(trainer, changed, logarithm=False, column="information_gain")
     after, before = (
         float(model.policy.answer_probability(data.features[[t]], first[None])[0]) for t in (rows[1], rows[0])
@@ -212,7 +212,7 @@ def test_greedy_returns_are_shaped_as_the_others():
 def test_where_the_greedy_rollout_has_no_score_the_mean_stands_in():
     model = small_model("remax")
     data = collected(model)
-    trainer = model._trainer(lambda turns: True)
+    trainer = model._trainer(lambda *_: True)
     prompts = np.unique(data.prompt)
     run = trainer.run
 
