@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
-import numbers
 import time
 import warnings
 from collections import deque
@@ -27,7 +25,6 @@ from stable_baselines3.common.utils import configure_logger
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from agentic_gym.knobs import check_integer
-from algos import parts
 from algos.advantages import advantages, update_memory
 from algos.collector import OnTick, Trajectories
 from algos.diagnostics import group_metrics, rollout_metrics
@@ -39,7 +36,15 @@ from algos.progress import TurnProgress
 from algos.rows import IntArray, Rows, ScalarRows, Tick, VectorRows, make_rows
 from algos.sampling import Overlong, Trainer, UniformPrompts
 from algos.sampling.overlong import MaskTruncated, check_mask, loss_batch, make_overlong, without_truncated
-from algos.scheme import PART_FIELDS, Scheme, SchemeLike, make_scheme
+from algos.scheme import SchemeLike, make_scheme
+from algos.settings import (
+    check_rate,
+    check_registered,
+    check_seed,
+    compares_within_groups,
+    non_negative,
+    positive_or_none,
+)
 from algos.surrogates.aggregation import token_weights
 from algos.surrogates.kl import controller, in_loss, in_reward, penalised
 from algos.surrogates.loss import loss_metrics, token_losses
@@ -127,8 +132,8 @@ class GroupPPO(BaseAlgorithm):
         """See the class docstring."""
         if str(device) not in ("auto", "cpu"):
             raise ValueError(f"device={device!r} is not allowed: it must be 'cpu' or 'auto'.")
-        _check_seed(seed)
-        _check_rate(learning_rate)
+        check_seed(seed)
+        check_rate(learning_rate)
         super().__init__(
             policy=policy, env=None, learning_rate=learning_rate, policy_kwargs=policy_kwargs,
             stats_window_size=stats_window_size, tensorboard_log=tensorboard_log, verbose=verbose,
@@ -139,9 +144,9 @@ class GroupPPO(BaseAlgorithm):
         self.group_size = check_integer("group_size", group_size, 1, 2**20)
         self.n_epochs = check_integer("n_epochs", n_epochs, 1, 10_000)
         self.n_minibatches = check_integer("n_minibatches", n_minibatches, 1, self.n_prompts * self.group_size)
-        self.max_grad_norm = _positive_or_none("max_grad_norm", max_grad_norm)
-        self.ent_coef = _non_negative("ent_coef", ent_coef)
-        self.vf_coef = _non_negative("vf_coef", vf_coef)
+        self.max_grad_norm = positive_or_none("max_grad_norm", max_grad_norm)
+        self.ent_coef = non_negative("ent_coef", ent_coef)
+        self.vf_coef = non_negative("vf_coef", vf_coef)
         self.staleness = check_integer("staleness", staleness, 0, 1000)
         self.overlong = make_overlong(overlong)
         self.mask_truncated = check_mask(mask_truncated)
@@ -194,7 +199,7 @@ class GroupPPO(BaseAlgorithm):
         self.env = None
 
     def _setup_model(self) -> None:
-        _check_registered(self.scheme)
+        check_registered(self.scheme)
         self._setup_lr_schedule()
         self.policy = self.policy_class(  # type: ignore[assignment]
             self.observation_space, self.action_space, self.lr_schedule,
@@ -603,57 +608,3 @@ class GroupPPO(BaseAlgorithm):
             setattr(self, stored, getattr(checked, stored))
         self._past = deque(self._past, maxlen=self.staleness + 1)
         self._setup_lr_schedule()
-
-
-def _check_registered(scheme: Scheme) -> None:
-    """Say what is to be done where a saved scheme has parts that this process does not know."""
-    for axis in PART_FIELDS:
-        name = getattr(scheme, axis)
-        if name not in parts.choices(axis):
-            raise ValueError(
-                f"scheme: {axis}={name!r} is not registered. If it is a part of your own, import the module that "
-                f"registers it (with @part) before the model is loaded; registered are {list(parts.choices(axis))}."
-            )
-
-
-def compares_within_groups(scheme: Scheme) -> str:
-    """Say what of a scheme makes groups of one senseless; nothing if they make sense."""
-    used = {part.axis: part for part in scheme.parts}
-    if scheme.singleton == "zero":
-        kind = used.get("baseline_kind")
-        if scheme.baseline == "prompt" and kind is not None and "own_range" in kind.tags:
-            return f"baseline_kind={kind.name!r}"
-        if scheme.scale == "prompt":
-            return "scale='prompt'"
-    signal, sampling = used["signal"], used["sampling"]
-    # Signals with neither a baseline nor a critic are normalised in a way of their own.
-    if "baseline" not in signal.uses and "value" not in signal.needs and "alone" not in signal.tags:
-        return f"signal={signal.name!r}"
-    return f"sampling={sampling.name!r}" if "compares" in sampling.tags else ""
-
-
-def _check_seed(seed: object) -> None:
-    if seed is not None and (not isinstance(seed, numbers.Integral) or isinstance(seed, bool) or seed < 0):
-        raise ValueError(f"seed={seed!r} is not allowed: it must be an integer >= 0, or None.")
-
-
-def _check_rate(rate: object) -> None:
-    number = isinstance(rate, numbers.Real) and not isinstance(rate, bool)
-    if not callable(rate) and not (number and 0 <= float(rate) < math.inf):  # type: ignore[arg-type]
-        raise ValueError(f"learning_rate={rate!r} is not allowed: it must be a finite number >= 0, or a schedule.")
-
-
-def _positive_or_none(name: str, value: object) -> float | None:
-    if value is None:
-        return None
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not value > 0:  # type: ignore[operator]
-        raise ValueError(f"{name}={value!r} is not allowed: it must be a number > 0, or None.")
-    return float(value)  # type: ignore[arg-type]
-
-
-def _non_negative(name: str, value: object) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value < math.inf:  # type: ignore[operator]
-        raise ValueError(f"{name}={value!r} is not allowed: it must be a finite number >= 0.")
-    return float(value)  # type: ignore[arg-type]

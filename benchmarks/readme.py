@@ -39,9 +39,9 @@ def scale_table(root: Path = store.RESULTS) -> str:
     hardest, best = _hardest(scores)
     lines += [
         "",
-        f"At spread 1 {len(alike)} of {len(level)} schemes are not distinguishable from the best (paired t-test, Holm, "
-        f"5 %): {_names(alike)}, with means from {min(means):.3f} to {max(means):.3f}. `{hardest}` is learned least: at "
-        f"most {best:.3f} in the mean over training. Chosen learning rates lie between {min(rates.values()):g} and "
+        f"At spread 1 {len(alike)} of {len(level)} schemes are not distinguishable from the best "
+        f"(paired t-test, Holm, 5 %): {_names(alike)}, with means from {min(means):.3f} to "
+        f"{max(means):.3f}. `{hardest}` is learned least: at most {best:.3f} in the mean over training. Chosen learning rates lie between {min(rates.values()):g} and "
         f"{max(rates.values()):g}" + (f"; {_names(largest)} chose the largest of the grid." if largest else "."),
     ]
     return "\n".join(lines)

@@ -9,7 +9,6 @@ import pytest
 from algos import MessagePolicy, RolloutBatch, make_scheme, parts
 from algos.advantages.trackers import Keyed
 from algos.collector import Trajectories, collect
-from algos.group_ppo import compares_within_groups
 from algos.rows import make_rows
 from algos.sampling import Overlong, UniformPrompts, choose, join
 from algos.sampling.filters import smallest_set
@@ -19,6 +18,7 @@ from algos.sampling.prompts import LARGEST_EPOCH
 from algos.sampling.select import PER_ROLLOUT, PER_TURN
 from algos.sampling.trace import Predictor, allocate_more, allocate_roots, marginal, utility
 from algos.sampling.writers import uniform_over_likely
+from algos.settings import compares_within_groups
 
 
 @pytest.mark.parametrize(("prompts", "cycle"), [(12, 1), (12, 3), (12, 12), (1, 1), (10, 3), (3, 5)])
