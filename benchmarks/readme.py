@@ -41,7 +41,8 @@ def scale_table(root: Path = store.RESULTS) -> str:
         "",
         f"At spread 1 {len(alike)} of {len(level)} schemes are not distinguishable from the best "
         f"(paired t-test, Holm, 5 %): {_names(alike)}, with means from {min(means):.3f} to "
-        f"{max(means):.3f}. `{hardest}` is learned least: at most {best:.3f} in the mean over training. Chosen learning rates lie between {min(rates.values()):g} and "
+        f"{max(means):.3f}. `{hardest}` is learned least: at most {best:.3f} in the mean over "
+        f"training. Chosen learning rates lie between {min(rates.values()):g} and "
         f"{max(rates.values()):g}" + (f"; {_names(largest)} chose the largest of the grid." if largest else "."),
     ]
     return "\n".join(lines)
