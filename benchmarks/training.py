@@ -61,11 +61,12 @@ def train(config: RunConfig) -> list[dict[str, Any]]:
     rows = examiner.examine(model, start)
     for point in range(1, budget.n_evaluations + 1):
         missing = round(budget.total_turns * point / budget.n_evaluations) - model.num_timesteps
-        if missing > 0:
-            with warnings.catch_warnings():
-                # A starved scheme may be silent for long; its scores say so.
-                warnings.filterwarnings("ignore", message="no learning signal")
-                model.learn(missing, reset_num_timesteps=model.num_timesteps == 0, log_interval=None)
+        if missing <= 0:
+            continue  # One update went past several points.
+        with warnings.catch_warnings():
+            # A starved scheme may be silent for long; its scores say so.
+            warnings.filterwarnings("ignore", message="no learning signal")
+            model.learn(missing, reset_num_timesteps=model.num_timesteps == 0, log_interval=None)
         rows += examiner.examine(model, start)
     return rows
 

@@ -42,6 +42,14 @@ def test_rows_have_equal_spacing_and_finite_scores():
     assert {row["environment"] for row in rows} == {"ChainShort", "Database", "Search", "ChainLong"}
 
 
+def test_an_update_that_passes_several_points_is_evaluated_once():
+    # 16 rollouts of 4 turns: an update takes 64, and a point is due every 30.
+    budget = dataclasses.replace(BUDGET, total_turns=300, n_evaluations=10)
+    chain = Regime("chain", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 0.0)
+    turns = [row["turns"] for row in training.train(dataclasses.replace(CONFIG, regime=chain, budget=budget))]
+    assert turns == [0, 64, 128, 192, 256, 320]
+
+
 def test_schemes_of_one_seed_are_paired():
     """The same base policy and evaluation before training, whatever the scheme or the spread."""
     start = [row["score"] for row in training.train(CONFIG) if row["turns"] == 0]
