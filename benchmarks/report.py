@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from algos import make_scheme
 from benchmarks import experiments, store
 from benchmarks.aggregate import (
     ALPHA,
@@ -41,7 +42,7 @@ REFERENCE = "grpo"
 COMMAND = "python -m benchmarks report"
 MOST_NAMED = 4
 """Schemes that are named in a sentence; of more the number is given."""
-LARGE = ("everything",)
+LARGE, FIRST = ("everything",), 10
 """Experiments whose tables show only what differs from the reference."""
 Stored = Sequence[tuple[Experiment, pa.Table]]
 
@@ -116,14 +117,17 @@ What follows is our reading of the tables below; each sentence names where its n
 * **Several environments whose reward scales differ: rescale by prompt, task or environment.** `grpo`, `erpo`, `agentrl`
   and `grpo:scale=task` do not notice the spread; batch-level scales and none at all starve the environments with small
   rewards (`scale_mismatch`, `levels`).
-* **Scale, depth, difficulty, noise, length and frequency differ at once:** `agentrl` leads (`levels`, regime `all`).
-  Its whitening is not what does it (claim `agentrl-task-norm`); against `grpo` it also averages the loss over tokens
-  instead of rollouts, and clips dually.
-* **Alike environments, or differences of difficulty or noise alone:** the level hardly matters (`levels`, `curvature`).
+* **Scale, depth, difficulty, noise, length and frequency differ at once:** average the loss over tokens, not over
+  rollouts. That is what makes `agentrl` lead among the levels (`levels`, regime `all`): `grpo` with a token mean is
+  level with it, `grpo` with its dual clip is not, and its whitening does nothing (claim `agentrl-task-norm`). Of all
+  recipes `graphgpo` leads there, also in the worst environment, then `vespo` (`everything`).
+* **Alike environments, or differences of difficulty or noise alone:** the level hardly matters (`levels`, `curvature`,
+  `difficulty`). Objectives that favour hard prompts (`maxrl`, `disco`, `ngrpo`) learned more slowly (`difficulty`).
+* **Rare environments:** weights by frequency gained nothing over `grpo`; batch-level scales lose (`frequency`).
 * **Long searches with a final reward: credit turns by information gain.** The lead of `igpo` over outcome credit grows
-  with the number of hops; `a2tgpo` keeps up once its clip widths fit (`depth`). In household tasks that revisit states,
-  state and graph credit helps (claims `gigpo-household`, `g2po-gigpo`, `graphgpo-gigpo`); in search it does not
-  (`depth`).
+  with the number of hops; `a2tgpo` keeps up for 2 and 3 hops once its clip widths fit, not for 4 (`depth`). In
+  household tasks that revisit states, state and graph credit helps (claims `gigpo-household`, `g2po-gigpo`,
+  `graphgpo-gigpo`); in search it does not (`depth`).
 * **Clip widths are part of the regime.** The published widths of `gspo`, `a2tgpo` and `gapo` are for ratios over long
   messages; with a few tokens per rollout they hold learning back, and ten or a hundred times wider the claims replicate
   (`gspo-off-policy`, `a2tgpo-clip`, `gapo-clip`; `clipping`, `depth`). Tune the width with the learning rate.
@@ -137,7 +141,7 @@ What follows is our reading of the tables below; each sentence names where its n
 * **Filtering costs turns.** Dynamic sampling and top-variance filters did not pay for the rollouts that they throw away
   (claims `dapo-dynamic-sampling`, `ragen-filter`).
 * **Little or nothing to see here:** dividing by the spread or not in one environment (`curvature`), how losses are
-  aggregated over filler (`aggregation`).
+  aggregated over filler in one environment (`aggregation`), how several rewards are joined (`multi_reward`).
 
 ## Choose a scheme
 
@@ -218,7 +222,10 @@ def evidence(experiment: Experiment, table: pa.Table) -> list[str]:
             -float(np.mean([tables[n][scheme]["mean"].estimate for n in regimes if scheme in tables[n]]))
         ),
     )
+    means_of_tokens: list[str] = []
     if experiment.name in LARGE:
+        averaging = sum(make_scheme(scheme).aggregation == "token_mean" for scheme in schemes[:FIRST])
+        means_of_tokens = [f"Of the first {FIRST} schemes {averaging} average the loss over tokens.", ""]
         differ = {s for entries in compared.values() for s, entry in entries.items() if entry.p_value < ALPHA}
         schemes = [scheme for scheme in schemes if scheme in differ or scheme == REFERENCE]
     seeds = len(set(scores["seed"].to_pylist()))
@@ -243,6 +250,7 @@ def evidence(experiment: Experiment, table: pa.Table) -> list[str]:
         f"Mean score [95 % bootstrap interval]; ▲ and ▼: distinguishable from `{REFERENCE}` (Holm, 5 %)."
         + (f" {hidden} schemes that are not distinguishable from it are left out." if hidden else ""),
         "",
+        *means_of_tokens,
         *reached,
         f"![{experiment.question}](plots/figures/{experiment.name}.png)",
         "",

@@ -21,6 +21,8 @@ CELL_WIDTH, CELL_HEIGHT = 1.15, 0.36
 LONGEST = 34
 """Characters of a scheme's name on one line; longer ones are written smaller, on several."""
 SMALL = 6.5
+MANY, LOW_CELL = 30, 0.21
+"""With more schemes than that the cells are that high."""
 LEAST_SPAN = 0.2
 """The colours span at least this much of the score, so that noise does not look like a finding."""
 MAP = "cividis"
@@ -46,7 +48,7 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
     label = 0.3 + max((0.057 if "\n" in text else 0.078) * len(line) for text in labels for line in text.split("\n"))
     width = label + len(panels) * (CELL_WIDTH * len(names) + 0.5) + 0.5
     above = 1.25 if several else 0.95
-    height = CELL_HEIGHT * len(schemes) + above + 0.85
+    height = (CELL_HEIGHT if len(schemes) <= MANY else LOW_CELL) * len(schemes) + above + 0.85
     with plt.rc_context(SETTINGS):
         figure, axes = plt.subplots(1, len(panels), figsize=(max(width, 7.5), height), squeeze=False)
         figure.subplots_adjust(left=label / max(width, 7.5), right=0.98, top=1 - above / height, bottom=0.6 / height)
