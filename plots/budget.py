@@ -36,7 +36,7 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
     with plt.rc_context({**SETTINGS, "axes.grid.axis": "x"}):
         figure, axes = plt.subplots(1, len(turns), figsize=(width, height), squeeze=False, sharex=True, sharey=True)
         figure.subplots_adjust(
-            left=2.4 / width, right=1 - 0.2 / width, top=1 - 1.05 / height, bottom=0.75 / height, wspace=0.08
+            left=2.4 / width, right=1 - 0.2 / width, top=1 - 1.05 / height, bottom=0.75 / height, wspace=0.16
         )
         for axis, (regime, found) in zip(axes[0], turns.items(), strict=True):
             for row, scheme in enumerate(schemes):
