@@ -75,11 +75,11 @@ def sheets(results: Mapping[str, Any]) -> list[Sheet]:
         _engine_sheet(ids), _rollout_sheet(ids), _signal_sheet(ids, settings),
         _learning_sheet(
             ids, settings, "GroupPPO", "Learning from a base policy, GroupPPO's default rate",
-            settings["group_ppo"]["learning_rate"],
+            settings["group_ppo"]["learning_rate"], settings["solved"],
         ),
         _learning_sheet(
-            ids, settings, "GroupPPO, slowly", "Learning from a base policy, SB3's default rate",
-            settings.get("slow", {}).get("learning_rate", 0.0),
+            ids, settings, "GroupPPO, slowly", "Learning from a base policy, a tenth of that rate",
+            settings.get("slow", {}).get("learning_rate", 0.0), settings["learned"],
         ),
         _sb3_sheet(ids, settings),
     ]  # fmt: skip
@@ -143,7 +143,9 @@ def _signal_sheet(ids: Mapping[str, Any], settings: Mapping[str, Any]) -> Sheet:
     return Sheet("Signal", note, header, rows)
 
 
-def _learning_sheet(ids: Mapping[str, Any], settings: Mapping[str, Any], name: str, title: str, rate: float) -> Sheet:
+def _learning_sheet(
+    ids: Mapping[str, Any], settings: Mapping[str, Any], name: str, title: str, rate: float, until: float
+) -> Sheet:
     rows = []
     for env_id, entry in ids.items():
         if (seen := entry["learning"].get(name)) is None:
@@ -160,7 +162,7 @@ def _learning_sheet(ids: Mapping[str, Any], settings: Mapping[str, Any], name: s
     note = (
         f"`GroupPPO` with the recipe `grpo` and the learning rate {rate:g} from the base policy, one seed. Scores are "
         "normalised (0 random, 1 expert; mean of a mixture's environments). Learning ends at "
-        f"{settings['solved']:g} or after {settings['learning_seconds']:g} CPU seconds; examinations do not count."
+        f"{until:g} or after {settings['learning_seconds']:g} CPU seconds; examinations do not count."
     )
     return Sheet(title, note, header, rows)
 
