@@ -103,17 +103,18 @@ def speed_table(root: Path = store.RESULTS) -> str:
         ),
     ]
     updates = {width: t["update"] / t["products"] for width, t in speed["minibatch_microseconds"].items()}
-    widths = ", ".join(f"{ratio:.1f} times (width {width})" for width, ratio in updates.items())
+    (narrowest, first), *others = updates.items()
+    widths = ", ".join(f"{ratio:.1f} with {width}" for width, ratio in others)
     loss = speed["loss_microseconds"]
     recipes = speed["train_milliseconds"]
     ratios = {name: value / recipes["grpo"] for name, value in recipes.items()}
     dearer = sorted((name for name in ratios if ratios[name] > WITHIN), key=lambda name: -ratios[name])
     lines = ["| | turns/s |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows), ""]
     lines.append(
-        f"One minibatch update takes as long as its matrix products alone, times: {widths}. "
-        f"Its loss takes {loss['eager']:.0f} microseconds, and {loss['compiled']:.0f} through `torch.compile`, which "
-        f"the trainer leaves alone. {len(ratios) - len(dearer)} of {len(ratios)} recipes take at most {WITHIN} times "
-        "as long as `grpo` for an update"
+        f"One minibatch update takes {first:.1f} times as long as its matrix products alone with layers of {narrowest}, "
+        f"{widths}. Its loss and gradient take {loss['eager']:.0f} microseconds, and {loss['compiled']:.0f} through "
+        f"`torch.compile` after {loss['compilation_s']:.0f} s of compilation, so the trainer does without. "
+        f"{len(ratios) - len(dearer)} of {len(ratios)} recipes take at most {WITHIN} times as long as `grpo` for an update"
         + (f"; above: {', '.join(f'`{name}` ({ratios[name]:.2f})' for name in dearer)}." if dearer else ".")
     )
     peers = _read(root / "peers.json")

@@ -60,6 +60,7 @@ CHUNK = 2000
 """Turns between two looks at the clock."""
 SB3_ROWS = 64
 SB3_PPO: dict[str, Any] = {"n_steps": 64, "batch_size": 512, "n_epochs": 4, "learning_rate": 1e-3}
+FILE_OPTIONS = ("--json", "--page")
 BANK = 8
 """Messages per row that are drawn before the engine's clock starts."""
 
@@ -496,10 +497,19 @@ def origin(seconds: float) -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "wall_s": round(seconds, 1),
-        "command": " ".join(["python -m benchmarks.suite", *sys.argv[1:]]),
+        "command": " ".join(["python -m benchmarks.suite", *_without_files(sys.argv[1:])]),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in packages}},
         "machine": {"processor": platform.machine(), "cores": os.cpu_count()},
     }
+
+
+def _without_files(arguments: Sequence[str]) -> list[str]:
+    """Leave out where the results were written: that is this machine's business, too."""
+    return [
+        argument
+        for before, argument in zip(["", *arguments], arguments, strict=False)
+        if before not in FILE_OPTIONS and argument not in FILE_OPTIONS
+    ]
 
 
 def _version(package: str) -> str:

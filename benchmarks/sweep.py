@@ -1,6 +1,6 @@
 """What a second process gains: one sweep with one process and with two, side by side.
 
-    python -m benchmarks.sweep --json results/sweep.json      # about six minutes
+    python -m benchmarks.sweep --json results/sweep.json      # about eight minutes with one repetition
 
 The same runs of the runner, into folders that are thrown away. The number with two processes
 includes starting the workers. What the machine itself allows is measured beside it: the same matrix
@@ -38,7 +38,7 @@ SWEEP = Experiment(
     metric="mean",
     regimes=(Regime("matched", "agentic_gym/Mixture-v0", {"preset": "matched"}, 0.0),),
     schemes=("grpo",),
-    seeds=tuple(range(48)),
+    seeds=tuple(range(144)),
     tuning_seeds=(),
     learning_rates=(1e-3,),
     # From scratch: base policies would be made by whoever comes first, and found by the others.

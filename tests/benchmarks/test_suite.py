@@ -176,3 +176,10 @@ def test_a_part_alone_is_measured_again(tmp_path):
     entry = after["agentic_gym/Chain-v0"]
     assert entry["turns_per_second"]["1"] > 100 and entry["bytes_per_row"]["kept"] > 0
     assert set(entry["engine_measured"]) >= {"date", "command", "versions", "machine"}
+
+
+def test_the_stored_command_names_no_files(monkeypatch):
+    monkeypatch.setattr(
+        suite.sys, "argv", ["suite", "--only", "engine", "--json", "/somewhere/s.json", "--ids", "Chain-v0"]
+    )
+    assert suite.origin(1.0)["command"] == "python -m benchmarks.suite --only engine --ids Chain-v0"
