@@ -111,11 +111,11 @@ def speed_table(root: Path = store.RESULTS) -> str:
     dearer = sorted((name for name in ratios if ratios[name] > WITHIN), key=lambda name: -ratios[name])
     lines = ["| | turns/s |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows), ""]
     lines.append(
-        f"One minibatch update takes {first:.1f} times as long as its matrix products alone with layers of {narrowest}, "
-        f"{widths}. Its loss and gradient take {loss['eager']:.0f} microseconds, and {loss['compiled']:.0f} through "
-        f"`torch.compile` after {loss['compilation_s']:.0f} s of compilation, so the trainer does without. "
-        f"{len(ratios) - len(dearer)} of {len(ratios)} recipes take at most {WITHIN} times as long as `grpo` for an update"
-        + (f"; above: {', '.join(f'`{name}` ({ratios[name]:.2f})' for name in dearer)}." if dearer else ".")
+        f"One minibatch update takes {first:.1f} times as long as its matrix products, with layers of "
+        f"{narrowest}, {widths}. Its loss and gradient take {loss['eager']:.0f} microseconds, and {loss['compiled']:.0f} "
+        f"through `torch.compile` after {loss['compilation_s']:.0f} s of compilation, so the trainer does without. "
+        f"{len(ratios) - len(dearer)} of {len(ratios)} recipes take at most {WITHIN} times as long as `grpo` for an "
+        "update" + (f"; above: {', '.join(f'`{name}` ({ratios[name]:.2f})' for name in dearer)}." if dearer else ".")
     )
     peers = _read(root / "peers.json")
     beside = [
