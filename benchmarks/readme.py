@@ -106,13 +106,14 @@ def speed_table(root: Path = store.RESULTS) -> str:
     (narrowest, first), *others = updates.items()
     widths = ", ".join(f"{ratio:.1f} with {width}" for width, ratio in others)
     loss = speed["loss_microseconds"]
+    eager, compiled = (f"{loss[kind]:.0f}" for kind in ("eager", "compiled"))
     recipes = speed["train_milliseconds"]
     ratios = {name: value / recipes["grpo"] for name, value in recipes.items()}
     dearer = sorted((name for name in ratios if ratios[name] > WITHIN), key=lambda name: -ratios[name])
     lines = ["| | turns/s |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows), ""]
     lines.append(
         f"One minibatch update takes {first:.1f} times as long as its matrix products, with layers of "
-        f"{narrowest}, {widths}. Its loss and gradient take {loss['eager']:.0f} microseconds, and {loss['compiled']:.0f} "
+        f"{narrowest}, {widths}. Its loss and gradient take {eager} microseconds, and {compiled} "
         f"through `torch.compile` after {loss['compilation_s']:.0f} s of compilation, so the trainer does without. "
         f"{len(ratios) - len(dearer)} of {len(ratios)} recipes take at most {WITHIN} times as long as `grpo` for an "
         "update" + (f"; above: {', '.join(f'`{name}` ({ratios[name]:.2f})' for name in dearer)}." if dearer else ".")
