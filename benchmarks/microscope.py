@@ -275,8 +275,11 @@ def look_at_all(setting: Setting, seed: int, n: int) -> list[Seen]:
 
 def main(options: Options) -> None:
     """Look at every scheme in every setting, print and write."""
-    every = [(setting, seed) for setting in SETTINGS for seed in range(options.policies)]
-    found = Parallel(options.jobs)(delayed(look_at_all)(setting, seed, options.n) for setting, seed in every)
+    # Run as a program this module is __main__, whose classes other processes cannot find.
+    from benchmarks import microscope
+
+    every = [(setting, seed) for setting in microscope.SETTINGS for seed in range(options.policies)]
+    found = Parallel(options.jobs)(delayed(microscope.look_at_all)(*one, options.n) for one in every)
     by_scheme: dict[tuple[Setting, str], list[Seen]] = {}
     for one in itertools.chain.from_iterable(found):
         by_scheme.setdefault((one.setting, one.scheme), []).append(one)
