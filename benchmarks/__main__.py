@@ -68,14 +68,16 @@ def run(
     return 1 if failures else 0
 
 
-def status(name: Name, quick: bool = False, root: Path = store.RESULTS) -> int:
-    """Show how many runs of an experiment are finished, by scheme and regime.
+def status(name: tyro.conf.Positional[str | None] = None, quick: bool = False, root: Path = store.RESULTS) -> int:
+    """Show how many runs are finished: of every experiment, or of one by scheme and regime.
 
     Args:
-        name: Name of the experiment, see `list`.
-        quick: Look at the small version.
+        name: Name of the experiment, see `list`; without one, all are counted.
+        quick: Look at the small versions.
         root: Folder of all results.
     """
+    if name is None:
+        return _status_of_all(quick, root)
     experiment = experiments.load(name, quick)
     rows = store.gather(experiment, root)
     known = set(rows["run_id"].to_pylist())
@@ -95,6 +97,24 @@ def status(name: Name, quick: bool = False, root: Path = store.RESULTS) -> int:
     _show(table)
     ids = {run_id(config) for config in configs}
     _say(f"{len(ids & known)} done, {len(ids - known)} missing")
+    return 0
+
+
+def _status_of_all(quick: bool, root: Path) -> int:
+    """Count finished and missing runs of every experiment; reported runs follow from finished tuning."""
+    rows = Table("experiment", "tuning runs", "reported runs", title="finished runs")
+    for name in experiments.names():
+        experiment = experiments.load(name, quick)
+        table = store.gather(experiment, root)
+        known = set(table["run_id"].to_pylist())
+        tuning = [run_id(config) in known for config in experiment.runs("tune")]
+        try:
+            reported = experiment.runs("report", aggregate.choose_learning_rates(experiment, table))
+            done = f"{sum(run_id(config) in known for config in reported)}/{len(reported)}"
+        except BenchmarkError:
+            done = "after the tuning"
+        rows.add_row(experiment.name, f"{sum(tuning)}/{len(tuning)}" if tuning else "-", done)
+    _show(rows)
     return 0
 
 

@@ -280,6 +280,8 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         return code, captured.out + captured.err
 
     root = ("--root", str(tmp_path))
+    code, text = call("status", *root)
+    assert code == 0 and "0/8" in text and "after the tuning" in text
     code, text = call("status", "fine", *root)
     assert code == 0 and "0 done, 8 missing" in text
     code, text = call("table", "fine", *root)
@@ -291,6 +293,8 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert code == 0 and "fine tune: 0 trained, 8 already finished" in text
     code, text = call("status", "fine", *root)
     assert code == 0 and "16 done, 0 missing" in text and "2/2" in text
+    code, text = call("status", *root)
+    assert code == 0 and text.count("8/8") == 2
     code, text = call("table", "fine", *root)
     assert code == 0 and "axis-10" in text and text.index("good") < text.index("other")
     code, text = call("table", "fine", "--json", "--final", "--regime", "axis-1", *root)
