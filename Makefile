@@ -5,7 +5,7 @@ BIN := .venv/bin
 JOBS ?= -1
 ROOT ?= results
 EXPERIMENTS := scale_mismatch levels depth clipping aggregation multi_reward small_groups saturation budget noise \
-	offset difficulty dense frequency curvature everything
+	offset difficulty dense frequency depth_spread length_spread curvature everything
 export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1

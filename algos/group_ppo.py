@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import time
 import warnings
 from collections import deque
@@ -400,13 +401,10 @@ class GroupPPO(BaseAlgorithm):
         for epoch in range(0 if silent else self.n_epochs):
             shuffled = tensors.shuffled(self._random)
             for minibatch in shuffled.minibatches(self.n_minibatches):
-                loss, log_prob = self._loss(minibatch)
-                last = epoch == self.n_epochs - 1
-                if last:
-                    log_prob.retain_grad()
-                self._step(loss)
-                losses.append(loss.detach())
-                if last:
+                loss, log_prob = self._differentiate(minibatch)
+                self._step()
+                losses.append(loss)
+                if epoch == self.n_epochs - 1:
                     metrics.append(self._metrics(minibatch, log_prob))
         update_memory(self.scheme, data.batch, self._memory)
         self._n_updates += 1
@@ -447,36 +445,51 @@ class GroupPPO(BaseAlgorithm):
         with torch.no_grad():
             return self.policy.log_probs(self.policy.slots(data.features, data.state, data.previous, data.position))
 
-    def _loss(self, part: UpdateTensors) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a minibatch's loss, times the number of minibatches, and its log-probabilities."""
-        log_prob = self.policy.log_probs(part.slots)
-        losses = token_losses(self.scheme, part.tokens(log_prob))
-        loss = (part.weights * losses).sum() * self.n_minibatches
+    def _differentiate(self, part: UpdateTensors) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute the gradient of a minibatch's loss, which ``_step`` follows.
+
+        Returns:
+            The loss, and the log-probabilities (m, L), whose ``grad`` is the loss's gradient to them.
+        """
+        flat = self.policy.flat_parameters
+        assert flat.grad is not None
+        flat.grad.zero_()
+        values, scored = self.policy.score(part.slots)
+        log_prob = torch.from_numpy(values).requires_grad_()
+        loss = self._loss(part, log_prob)
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert log_prob.grad is not None
+        flat.grad += torch.from_numpy(self.policy.slope(scored, log_prob.grad.numpy()))
+        return loss.detach(), log_prob
+
+    def _loss(self, part: UpdateTensors, log_prob: torch.Tensor) -> torch.Tensor:
+        """Return a minibatch's loss for log-probabilities of its tokens (m, L)."""
+        loss = (part.weights * token_losses(self.scheme, part.tokens(log_prob))).sum()
         if self.ent_coef:
-            loss = loss - self.ent_coef * (part.weights * self.policy.entropies(part.slots)).sum() * self.n_minibatches
+            loss = loss - self.ent_coef * (part.weights * self.policy.entropies(part.slots)).sum()
         if part.value_target is not None:
             error = self.policy.critic_values(part.slots.features) - part.value_target
             assert part.value_weights is not None
-            loss = loss + self.vf_coef * (part.value_weights * error**2).sum() * self.n_minibatches
-        return loss, log_prob
+            loss = loss + self.vf_coef * (part.value_weights * error**2).sum()
+        return loss
 
     def _metrics(self, part: UpdateTensors, log_prob: torch.Tensor) -> dict[str, float]:
         """Ratio statistics of the tokens of a minibatch that are in the loss."""
         return loss_metrics(self.scheme, part.tokens(log_prob.detach()), log_prob.grad)
 
-    def _step(self, loss: torch.Tensor) -> None:
-        """One optimiser step; a gradient that is not finite is skipped and counted."""
+    def _step(self) -> None:
+        """One optimiser step along the gradient; one that is not finite is skipped and counted."""
         flat = self.policy.flat_parameters
         assert flat.grad is not None
-        flat.grad.zero_()
-        loss.backward()  # type: ignore[no-untyped-call]
         norm = torch.linalg.vector_norm(flat.grad)
-        if not bool(torch.isfinite(norm)):
+        length = float(norm)
+        if not math.isfinite(length):
             self._skipped_steps += 1
             return
-        if self.max_grad_norm is not None:
+        # Where it is close the tensors' own precision decides.
+        if self.max_grad_norm is not None and length > 0.999 * self.max_grad_norm:
             flat.grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
-        self.policy.optimizer.step()
+        self.policy.step()
 
     def _gradient_shares(self, tensors: UpdateTensors, data: Trajectories) -> dict[str, float]:
         """Norms of the first gradient's parts as shares of their sum: by environment, and by turn index."""
@@ -498,11 +511,9 @@ class GroupPPO(BaseAlgorithm):
         norms = []
         for members in parts.values():
             turns = np.flatnonzero(members)
-            flat.grad.zero_()
             if len(turns):
-                part = tensors.take(torch.from_numpy(turns)).without_critic()
-                self._loss(part)[0].backward()  # type: ignore[no-untyped-call]
-            norms.append(float(torch.linalg.vector_norm(flat.grad)))
+                self._differentiate(tensors.take(torch.from_numpy(turns)).without_critic())
+            norms.append(float(torch.linalg.vector_norm(flat.grad)) if len(turns) else 0.0)
         total = sum(norms) or 1.0
         return {f"train/gradient_share/{name}": norm / total for name, norm in zip(parts, norms, strict=True)}
 

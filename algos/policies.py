@@ -22,6 +22,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import Schedule
+from torch.optim.adam import adam
 
 from agentic_gym.grammar import DONE, Grammar, grammar_of_sizes
 
@@ -65,6 +66,24 @@ class Slots(NamedTuple):
     state: torch.Tensor
     previous: torch.Tensor
     position: torch.Tensor
+
+
+class Scored(NamedTuple):
+    """What the gradient of log-probabilities needs of their computation.
+
+    Attributes:
+        layers: the inputs of the network's layers.
+        places: (W, m * L) where in the flattened scores each choice of each slot stands.
+        previous: (m, L) as in ``Slots``.
+        chosen: (m * L,) where in the flattened probabilities the written tokens stand.
+        probability: (W, m * L) float32.
+    """
+
+    layers: list[FloatArray]
+    places: IntArray
+    previous: IntArray
+    chosen: IntArray
+    probability: FloatArray
 
 
 class MessagePolicy(BasePolicy):
@@ -161,6 +180,23 @@ class MessagePolicy(BasePolicy):
     def flat_parameters(self) -> torch.Tensor:
         """All parameters, one dimension, with their gradient in ``.grad``; shares their memory."""
         return self._flat
+
+    def step(self) -> None:
+        """Take a step of Adam along the gradient in ``flat_parameters.grad``.
+
+        The same as ``optimizer.step()``, whose bookkeeping costs more than the step for a single tensor.
+        """
+        state = self.optimizer.state[self._flat]
+        if not state:
+            self.optimizer.step()
+            return
+        group = self.optimizer.param_groups[0]
+        assert self._flat.grad is not None
+        adam(
+            [self._flat], [self._flat.grad], [state["exp_avg"]], [state["exp_avg_sq"]], [], [state["step"]],
+            fused=True, amsgrad=False, beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"],
+            weight_decay=group["weight_decay"], eps=group["eps"], maximize=False,
+        )  # fmt: skip
 
     # NumPy side: writing messages.
 
@@ -282,6 +318,50 @@ class MessagePolicy(BasePolicy):
                 delta = delta @ arrays[f"{network}.weights.{index}"].T
                 delta = torch.ops.aten.threshold_backward(torch.from_numpy(delta), torch.from_numpy(layer), 0).numpy()
 
+    def score(self, slots: Slots) -> tuple[FloatArray, Scored]:
+        """Return the log-probabilities of written tokens, (m, L) float32, and what ``slope`` needs of them.
+
+        Forward and backward pass are written out in NumPy, because for networks this small much of an
+        update's time goes into starting operations, which costs NumPy less than torch; a test compares
+        the gradients with autograd's. Distributions have shape (W, m * L): reductions over few choices
+        are fast along the first axis.
+        """
+        features, state, previous, position = (tensor.numpy() for tensor in slots)
+        layers, scores = self._run("actor", features)
+        m, n_slots = state.shape
+        # Where in the flattened scores each choice of each slot stands.
+        places = self._columns.take(state.ravel(), axis=1)
+        places += np.repeat(np.arange(0, scores.size, scores.shape[1]), n_slots)
+        logits = scores.ravel().take(places)
+        logits += np.ascontiguousarray(self._arrays()["pair_bias"].T).take(previous.ravel(), axis=1)
+        logits += self._blocked.take(state.ravel(), axis=1)
+        if self.temperature != 1.0:
+            logits /= np.float32(self.temperature)
+        logits -= logits.max(axis=0)
+        probability = np.exp(logits)
+        total = probability.sum(axis=0)
+        probability /= total
+        chosen = position.ravel() * (m * n_slots)
+        chosen += np.arange(m * n_slots)
+        log_prob = logits.ravel().take(chosen) - np.log(total)
+        return log_prob.reshape(m, n_slots), Scored(layers, places, previous, chosen, probability)
+
+    def slope(self, scored: Scored, outer: FloatArray) -> FloatArray:
+        """Return the flat gradient to all parameters of what has the gradient ``outer`` (m, L) to log-probabilities."""
+        outer = np.ascontiguousarray(outer).ravel()
+        # d log p_k / d logit_j = [j = k] - p_j
+        slope = scored.probability * -outer
+        slope.reshape(-1)[scored.chosen] += outer
+        if self.temperature != 1.0:
+            slope /= np.float32(self.temperature)
+        flat = np.zeros(self._flat.shape, dtype=np.float32)
+        slopes = self._views(flat)
+        pairs = np.add.outer(np.arange(len(slope)), scored.previous.ravel() * len(slope))
+        slopes["pair_bias"][:] = _scatter(pairs, slope, slopes["pair_bias"].shape)
+        shape = (len(scored.layers[0]), self.actor.widths[-1])
+        self._pull("actor", scored.layers, _scatter(scored.places, slope, shape), slopes)
+        return flat
+
     # Torch side: training.
 
     def log_probs(self, slots: Slots) -> torch.Tensor:
@@ -362,52 +442,17 @@ class _Network(torch.nn.Module):
 
 
 class _TokenLogProb(torch.autograd.Function):
-    """Log-probabilities of written tokens, with forward and backward pass written out in NumPy.
-
-    For networks this small much of an update's time goes into starting operations, which costs NumPy
-    less than torch; a test compares the gradients with autograd's. Distributions have shape
-    (W, m * L): reductions over few choices are fast along the first axis.
-    """
+    """``MessagePolicy.score`` and ``slope`` as an operation of autograd."""
 
     @staticmethod
     def forward(ctx: Any, flat: torch.Tensor, policy: MessagePolicy, slots: Slots) -> torch.Tensor:
-        features, state, previous, position = (tensor.numpy() for tensor in slots)
-        layers, scores = policy._run("actor", features)
-        m, n_slots = state.shape
-        # Where in the flattened scores each choice of each slot stands.
-        places = policy._columns.take(state.ravel(), axis=1)
-        places += np.repeat(np.arange(0, scores.size, scores.shape[1]), n_slots)
-        logits = scores.ravel().take(places)
-        logits += np.ascontiguousarray(policy._arrays()["pair_bias"].T).take(previous.ravel(), axis=1)
-        logits += policy._blocked.take(state.ravel(), axis=1)
-        if policy.temperature != 1.0:
-            logits /= np.float32(policy.temperature)
-        logits -= logits.max(axis=0)
-        probability = np.exp(logits)
-        total = probability.sum(axis=0)
-        probability /= total
-        chosen = np.arange(m * n_slots)
-        log_prob = logits[position.ravel(), chosen] - np.log(total)
-        ctx.policy, ctx.layers = policy, layers
-        ctx.places, ctx.previous, ctx.position, ctx.probability = places, previous, position, probability
-        return torch.from_numpy(log_prob.reshape(m, n_slots))
+        log_prob, ctx.scored = policy.score(slots)
+        ctx.policy = policy
+        return torch.from_numpy(log_prob)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        policy, probability, places = ctx.policy, ctx.probability, ctx.places
-        outer = np.ascontiguousarray(grad.numpy()).ravel()
-        # d log p_k / d logit_j = [j = k] - p_j
-        slope = probability * -outer
-        slope[ctx.position.ravel(), np.arange(len(outer))] += outer
-        if policy.temperature != 1.0:
-            slope /= np.float32(policy.temperature)
-        flat = np.zeros(policy._flat.shape, dtype=np.float32)
-        slopes, arrays = policy._views(flat), policy._arrays()
-        pairs = ctx.previous.ravel() * len(slope) + np.arange(len(slope))[:, None]
-        slopes["pair_bias"][:] = _scatter(pairs, slope, slopes["pair_bias"].shape)
-        width = arrays[f"actor.biases.{len(ctx.layers) - 1}"].shape[0]
-        policy._pull("actor", ctx.layers, _scatter(places, slope, (len(ctx.layers[0]), width)), slopes)
-        return torch.from_numpy(flat), None, None
+        return torch.from_numpy(ctx.policy.slope(ctx.scored, grad.numpy())), None, None
 
 
 class _Values(torch.autograd.Function):

@@ -134,7 +134,8 @@ class UpdateTensors:
     def minibatches(self, n: int) -> Iterator[UpdateTensors]:
         """Cut into n parts of (almost) equally many rollouts; call on a shuffled instance.
 
-        Where groups must stay whole, cuts move to the next border between groups.
+        Weights are n times as large, so that the parts' losses are on average that of the whole. Where
+        groups must stay whole, cuts move to the next border between groups.
         """
         bounds = torch.linspace(0, self.n_rollouts, n + 1, dtype=torch.float64).round().to(torch.int64)
         if self.prompt is not None:
@@ -142,9 +143,11 @@ class UpdateTensors:
             borders = torch.cat([bounds[:1], inner, bounds[-1:]])
             bounds = borders[torch.searchsorted(borders, bounds)]
         edges = torch.searchsorted(self.rollout, bounds).tolist()
+        value_weights = None if self.value_weights is None else self.value_weights * n
+        whole = dataclasses.replace(self, weights=self.weights * n, value_weights=value_weights)
         for start, stop in itertools.pairwise(edges):
             if stop > start:
-                yield self._map(lambda tensor, rows=slice(start, stop): tensor[rows])  # type: ignore[misc]
+                yield whole._map(lambda tensor, rows=slice(start, stop): tensor[rows])  # type: ignore[misc]
 
     def without_critic(self) -> UpdateTensors:
         """Leave the critic's target out."""

@@ -153,9 +153,10 @@ def estimate(model: GroupPPO, data: Trajectories) -> FloatArray:
     parts = []
     for index in range(len(model.rows.environment_names)):
         turns = np.flatnonzero(data.batch.environment[data.batch.turn_rollout] == index)
-        flat.grad.zero_()
         if len(turns):
-            model._loss(tensors.take(torch.from_numpy(turns)))[0].backward()  # type: ignore[no-untyped-call]
+            model._differentiate(tensors.take(torch.from_numpy(turns)))
+        else:
+            flat.grad.zero_()
         parts.append(-flat.grad.numpy().astype(np.float64))
     return np.array(parts)
 

@@ -144,7 +144,8 @@ def update_times(width: int, repetitions: int) -> dict[str, float]:
     layers = [weight.detach() for weight in model.policy.actor.weights]
 
     def step() -> None:
-        model._step(model._loss(part)[0])
+        model._differentiate(part)
+        model._step()
 
     def products() -> None:
         with torch.no_grad():

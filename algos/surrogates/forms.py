@@ -32,7 +32,7 @@ def ppo_clip(
       (two-sided clipping; INTELLECT-2 has 4).
     """
     ratio = log_ratio.exp()
-    low, high = scheme.run("bounds", tokens, ratio)
+    low, high = scheme.run("bounds", tokens, ratio.detach())
     if ratio_cap is not None and isinstance(high, float) and ratio_cap <= high:
         raise ValueError(f"ratio_cap={ratio_cap!r} is not allowed: it must be above the upper bound, {high}.")
     return clipped(ratio, tokens.advantage, low, high, scheme.dual_clip, ratio_cap)
@@ -52,8 +52,10 @@ def clipped(
     arXiv 1912.09729). With ``cap`` the first ratio is at most that.
     """
     cost = -advantage
-    free = ratio if cap is None else ratio.clamp(max=cap)
-    loss = torch.maximum(cost * free, cost * clamp(ratio, low, high))
+    free = cost * (ratio if cap is None else ratio.clamp(max=cap))
+    # Where this is the larger one, the ratio is beyond a bound, and bounds have no gradient.
+    bounded = cost * clamp(ratio.detach(), low, high)
+    loss = torch.where(free >= bounded, free, bounded)
     if dual is not None:
         loss = torch.where(advantage < 0, torch.minimum(loss, -dual * advantage), loss)
     return loss

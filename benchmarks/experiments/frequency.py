@@ -9,7 +9,7 @@ EXPERIMENT = Experiment(
     question="Which schemes serve environments that are rare in the data?",
     claim="Weights by frequency and per-environment statistics lift the rare environment.",
     axis="most over least frequent environment",
-    metric="worst",
+    metric="mean",
     regimes=(
         Regime("ratio-1", "agentic_gym/Mixture-v0", {"preset": "frequency", "spread": 1.0}, 1.0),
         Regime("ratio-4", "agentic_gym/Mixture-v0", {"preset": "frequency", "spread": 4.0}, 4.0),
