@@ -175,8 +175,6 @@ LIMITS = """## What this cannot say
   rollouts by their authors; here they pay for the reuse, most visibly `rloo`.
 * Where clip widths are tuned, treatment and control may end with different ones, and an effect may be the width's: in
   `a2tgpo-clip` and `gapo-clip` they did, by a factor of ten. Few tuning seeds can choose a poor width.
-* `mapo` and `vgpo` do not learn the short search of the tests reliably (`tests/trainer/test_every_recipe_learns.py`);
-  whether that is the schemes or our reading of them is open.
 * Several comparisons were made. Holm's correction covers the schemes of one regime, not all regimes, and the claims are
   not corrected for their number.
 * Schemes that were published without a formula or constants, or for other uses, carry our reading of them; each
@@ -193,7 +191,7 @@ def decision_table(found: Stored) -> list[str]:
     for experiment, table in found:
         scores = run_scores(table)
         for index, regime in enumerate(sorted(experiment.regimes, key=lambda regime: regime.axis_value)):
-            compared = against(scores, regime.name, REFERENCE)
+            compared = against(scores, regime.name, REFERENCE, experiment.metric)
             if not compared:
                 continue
             better = _listed(compared, lambda entry: entry.difference.estimate > 0, largest_first=True)
@@ -219,7 +217,7 @@ def evidence(experiment: Experiment, table: pa.Table) -> list[str]:
     scores = run_scores(table)
     regimes = [r.name for r in sorted(experiment.regimes, key=lambda r: r.axis_value)]
     tables = {name: summarise(scores, name) for name in regimes}
-    compared = {name: against(scores, name, REFERENCE) for name in regimes}
+    compared = {name: against(scores, name, REFERENCE, experiment.metric) for name in regimes}
     rates = choose_learning_rates(experiment, table)
     schemes = sorted(
         {scheme for summary in tables.values() for scheme in summary},

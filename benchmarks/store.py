@@ -95,7 +95,11 @@ def check_writable(name: str, root: Path = RESULTS) -> None:
         raise BenchmarkError(f"'root' must be a folder that can be written to. Got {root} instead: {error}") from error
 
 
-def no_results(what: str, command: str, root: Path = RESULTS) -> BenchmarkError:
+class NoResultsError(BenchmarkError):
+    """What was asked for has not been run."""
+
+
+def no_results(what: str, command: str, root: Path = RESULTS) -> NoResultsError:
     """Return the error that there are no results of something.
 
     Args:
@@ -105,7 +109,7 @@ def no_results(what: str, command: str, root: Path = RESULTS) -> BenchmarkError:
     """
     place = "" if root.resolve() == RESULTS.resolve() else f" --root {shlex.quote(str(root))}"
     command = f"python -m benchmarks {command}{place}"
-    return BenchmarkError(f"There are no results of {what!r} in {root}; make them with: {command}")
+    return NoResultsError(f"There are no results of {what!r} in {root}; make them with: {command}")
 
 
 def write(config: RunConfig, rows: Sequence[Row], root: Path = RESULTS) -> Path:

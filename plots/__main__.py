@@ -1,5 +1,7 @@
 """Draw figures: ``python -m plots NAME [--quick]``, from stored results or, of the suite, from the environments.
 
+``python -m plots all`` draws every figure whose results are stored.
+
 Beside ``plots/figures/NAME.png`` and ``.svg`` the caption is written to ``NAME.txt``: what is shown, of how many
 seeds, what is seen, and the commands that made it. With ``--root ROOT`` the three go to ``ROOT/../plots/figures``.
 """
@@ -43,6 +45,7 @@ SUITE = {
 }
 """Figures that need no results, and what draws and describes them: module and functions."""
 NAMES = (*experiments.names(), *VIEWS, *MAPS, *DOCUMENTS, *SUITE)
+EVERY = "all"
 
 
 @dataclass(frozen=True)
@@ -63,37 +66,60 @@ def main(
     regime: str | None = None,
     root: Path = store.RESULTS,
 ) -> int:
-    """Draw one figure, write its caption beside it, and print both.
+    """Draw one figure or all, write captions beside them, and print them.
 
     Args:
         name: Name of the figure: that of its experiment, or curves, gradient_share, decision, claims,
-            credit_by_turn, microscope, families, mismatch, surrogates.
+            credit_by_turn, microscope, families, mismatch, surrogates; or all.
         quick: Draw the small version of the experiment.
         experiment: What curves and gradient_share are drawn of.
         regime: Regime of curves; by default the one with the largest axis value.
         root: Folder of all results. Figures of any but the default go to plots/figures beside it.
     """
+    if name == EVERY:
+        return _draw_all(root)
     if name not in NAMES:
-        raise BenchmarkError(f"'name' must be one of {list(NAMES)}. Got {name!r} instead.")
+        raise BenchmarkError(f"'name' must be {EVERY!r} or one of {list(NAMES)}. Got {name!r} instead.")
+    print(f"\n{_draw(_drawing(name, experiment, quick, regime, root), root)}", end="")
+    return 0
+
+
+def _drawing(name: str, experiment: str, quick: bool, regime: str | None, root: Path) -> _Drawing:
+    """Read what a figure shows."""
     if name in SUITE:
         module, draw, describe = SUITE[name]
-        drawing = _Drawing(module, (), name, draw, describe)
-    elif name in DOCUMENTS:
-        drawing = _Drawing(name, (_document(name, root),), name)
-    elif name in MAPS:
-        drawing = _Drawing(name, (_all_stored(importlib.import_module(f"plots.{name}").LEFT_OUT, root),), name)
-    elif name in VIEWS:
-        drawing = _view(name, experiment, quick, regime, root)
-    else:
-        loaded = experiments.load(name, quick)
-        drawing = _Drawing(name if name in OWN else "phase", (loaded, _rows(loaded, name, quick, root)), loaded.name)
+        return _Drawing(module, (), name, draw, describe)
+    if name in DOCUMENTS:
+        return _Drawing(name, (_document(name, root),), name)
+    if name in MAPS:
+        return _Drawing(name, (_all_stored(importlib.import_module(f"plots.{name}").LEFT_OUT, root),), name)
+    if name in VIEWS:
+        return _view(name, experiment, quick, regime, root)
+    loaded = experiments.load(name, quick)
+    return _Drawing(name if name in OWN else "phase", (loaded, _rows(loaded, name, quick, root)), loaded.name)
+
+
+def _draw(drawing: _Drawing, root: Path) -> str:
+    """Draw a figure, write its caption beside it, print the files, and return the caption."""
     found = importlib.import_module(f"plots.{drawing.module}")
-    text = getattr(found, drawing.describe)(*drawing.arguments)
+    text = str(getattr(found, drawing.describe)(*drawing.arguments))
     folder = figures_of(root)
     paths = save(getattr(found, drawing.draw)(*drawing.arguments), drawing.file, folder)
     for path in (*paths, write_caption(text, drawing.file, folder)):
-        print(path)
-    print(f"\n{text}", end="")
+        print(path, flush=True)
+    return text
+
+
+def _draw_all(root: Path) -> int:
+    """Draw every figure whose results are stored, and say which ones are not."""
+    missing = []
+    for name in NAMES:
+        try:
+            _draw(_drawing(name, VIEWED, False, None, root), root)
+        except store.NoResultsError as error:
+            missing.append(f"{name}: {error}")
+    for line in missing:
+        print(f"not drawn: {line}")
     return 0
 
 
@@ -118,7 +144,9 @@ def _document(name: str, root: Path) -> Any:
     file, entry = DOCUMENTS[name]
     path = root / file
     if not path.exists():
-        raise BenchmarkError(f"There is no {path}; the docstring of plots/{name}.py names the commands that make it.")
+        raise store.NoResultsError(
+            f"There is no {path}; the docstring of plots/{name}.py names the commands that make it."
+        )
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         return document if entry is None else document[entry]

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.aggregate import choose_learning_rates, current, turns_to_reach
-from benchmarks.experiment import BenchmarkError, Experiment
+from benchmarks.experiment import Experiment
 from benchmarks.experiments.budget import REACHED
 from benchmarks.statistics import Interval, median_interval
+from benchmarks.store import NoResultsError
 from plots.style import BLUE, GREY, SETTINGS, caption
 
 Turns = dict[str, dict[str, Interval]]
@@ -78,11 +79,11 @@ def needed(experiment: Experiment, table: pa.Table) -> tuple[Turns, int]:
     """Return the turns by regime and scheme, and the number of seeds.
 
     Raises:
-        BenchmarkError: If there are no reported runs.
+        NoResultsError: If there are no reported runs.
     """
     found = turns_to_reach(current(experiment, table), REACHED)
     if not found:
-        raise BenchmarkError(f"{experiment.name} has no reported runs yet: python -m benchmarks run budget")
+        raise NoResultsError(f"{experiment.name} has no reported runs yet: python -m benchmarks run budget")
     regimes = [regime.name for regime in sorted(experiment.regimes, key=lambda regime: regime.axis_value)]
     turns = {
         regime: {

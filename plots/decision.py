@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from benchmarks.aggregate import ALPHA, Comparison, against, current, run_scores
 from benchmarks.experiment import BenchmarkError, Experiment
+from benchmarks.store import NoResultsError
 from plots.style import GREY, SETTINGS, caption, enumerate_names
 
 MAP = "cividis"
@@ -60,11 +61,11 @@ def columns(stored: Stored) -> list[Column]:
         except BenchmarkError:
             continue  # Its tuning is not finished.
         for regime in sorted(experiment.regimes, key=lambda regime: regime.axis_value):
-            compared = against(scores, regime.name)
+            compared = against(scores, regime.name, column=experiment.metric)
             if compared:
                 found.append(Column(experiment.name, regime.name, compared))
     if not found:
-        raise BenchmarkError("No stored experiment has two schemes with two seeds in common in any regime.")
+        raise NoResultsError("No stored experiment has two schemes with two seeds in common in any regime.")
     return found
 
 

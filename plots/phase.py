@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.aggregate import ALPHA, against, choose_learning_rates, current, run_scores, summarise
-from benchmarks.experiment import BenchmarkError, Experiment
+from benchmarks.experiment import Experiment
 from benchmarks.statistics import Interval
+from benchmarks.store import NoResultsError
 from plots.style import GREY, SETTINGS, caption, enumerate_names
 
 CELL_WIDTH, CELL_HEIGHT = 1.15, 0.36
@@ -41,7 +42,7 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
         key=lambda scheme: -np.mean([cells[name][scheme]["mean"].estimate for name in names if scheme in cells[name]]),
     )
     if not schemes:
-        raise BenchmarkError(f"{experiment.name} has no reported runs yet: python -m benchmarks run {experiment.name}")
+        raise NoResultsError(f"{experiment.name} has no reported runs yet: python -m benchmarks run {experiment.name}")
     rates = choose_learning_rates(experiment, table)
     seeds = len(set(scores["seed"].to_pylist()))
     labels = [_label(scheme, rates[scheme]) for scheme in schemes]
@@ -84,7 +85,7 @@ def describe(experiment: Experiment, table: pa.Table) -> str:
     scores = run_scores(current(experiment, table))
     findings = []
     for regime in sorted(experiment.regimes, key=lambda regime: regime.axis_value):
-        compared = against(scores, regime.name)
+        compared = against(scores, regime.name, column=experiment.metric)
         if compared:
             best, *others = compared
             close = [scheme for scheme in others if compared[scheme].p_value >= ALPHA]

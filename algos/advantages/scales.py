@@ -91,14 +91,17 @@ def certainty(scheme: Scheme, advantage: FloatArray, signal: FloatArray, groups:
     """Between the spread (success rate near one half) and the mean (near 0 or 1).
 
     With the share p of signals that equal 1, and c = 4 p (1 - p), the advantage is c times the one
-    divided by the spread plus 1 - c times the one divided by the mean.
+    divided by the spread plus 1 - c times the one divided by the mean. The formula is for rewards of
+    0 and 1. In a group with a negative signal the mean may be next to 0, or flip the sign of the
+    advantage: there the second part is left out (INFERRED).
     """
     counted = table.counted.astype(float)
     p = groups.mean((signal == 1.0).astype(float), counted)
     c = 4.0 * p * (1.0 - p)
     spread = with_eps(scheme, groups.spread(signal, counted, scheme.ddof))
     average = _mean(signal, groups, table)
-    inverse = divide(c, spread) + divide(1.0 - c, np.where(average == 0, 0.0, average + scheme.eps))
+    negative = groups.sum(counted * (signal < 0)) > 0
+    inverse = divide(c, spread) + divide(1.0 - c, np.where(negative | (average == 0), 0.0, average + scheme.eps))
     return divide(np.ones(groups.size), inverse)[groups.ids]
 
 

@@ -25,6 +25,8 @@ NAME = "claims"
 SEEDS = tuple(range(20))
 SENSITIVITY_SEEDS = tuple(range(10))
 TUNING_SEEDS = (100, 101)
+MORE_TUNING_SEEDS = tuple(range(100, 108))
+"""Where the width is tuned with the rate: two seeds are too few to choose among nine candidates."""
 LEARNING_RATES = (1e-3, 3e-3, 1e-2)
 SMALL_NETWORK = 32
 VARIANTS = ("lower learning rate", "higher learning rate", "smaller network")
@@ -60,10 +62,8 @@ class ClaimRuns:
     def runs(self, phase: Phase, learning_rates: Choices | None = None) -> list[RunConfig]:
         """Configurations of one phase, seeds outermost; all but tuning need what was chosen."""
         if phase == "tune":
-            return [
-                _config(arm, seed, choice, "tune")
-                for seed in TUNING_SEEDS for arm in self.arms for choice in candidates(arm)
-            ]  # fmt: skip
+            runs = [config for arm in self.arms for config in ClaimRuns.of_arm(arm)]
+            return sorted(runs, key=lambda config: config.seed)
         chosen = learning_rates
         if chosen is None:
             raise ValueError(f"learning_rates=None is not allowed for the phase {phase!r}: tune first.")
@@ -106,7 +106,7 @@ class ClaimRuns:
     @staticmethod
     def of_arm(arm: Arm) -> list[RunConfig]:
         """Return an arm's tuning runs."""
-        return [_config(arm, seed, choice, "tune") for choice in candidates(arm) for seed in TUNING_SEEDS]
+        return [_config(arm, seed, choice, "tune") for choice in candidates(arm) for seed in tuning_seeds(arm)]
 
     def choose_rates(self, rows: Iterable[Mapping[str, Any]]) -> dict[Arm, Choice]:
         """Return each arm's choice: the best mean score over the tuning seeds; of equals the smaller.
@@ -123,12 +123,17 @@ class ClaimRuns:
             raise BenchmarkError(f"claims: {missing} tuning runs are missing; finish the phase 'tune' first.")
 
         def mean(arm: Arm, choice: Choice) -> float:
-            runs = [scores[run_id(_config(arm, seed, choice, "tune"))] for seed in TUNING_SEEDS]
+            runs = [scores[run_id(_config(arm, seed, choice, "tune"))] for seed in tuning_seeds(arm)]
             # Rounded, lest the order of a sum decide a tie.
             return round(float(np.mean([np.mean(points) for points in runs])), 12)
 
         # Of equals max takes the first, and candidates come in rising order.
         return {arm: max(candidates(arm), key=lambda choice: mean(arm, choice)) for arm in self.arms}
+
+
+def tuning_seeds(arm: Arm) -> tuple[int, ...]:
+    """Return the seeds of an arm's tuning runs."""
+    return MORE_TUNING_SEEDS if arm.tune_width else TUNING_SEEDS
 
 
 def candidates(arm: Arm) -> list[Choice]:

@@ -214,6 +214,10 @@ def test_mapo_mixes_by_certainty():
     close(advantages("mapo:eps=0", rollouts([1, 1, 1, 0])), np.array([0.25, 0.25, 0.25, -0.75]) * (1.5 + 1 / 3), 1e-9)
     for dead in ([1, 1], [0, 0], [0.3, 0.3]):
         assert advantages("mapo", rollouts(dead)).tolist() == [0.0, 0.0]
+    # With negative rewards the mean is no scale: nothing flips its sign or explodes.
+    for rewards in ([1, -1, -1, -1], [1, -1, -1, 1.001]):
+        credit = advantages("mapo", rollouts(rewards))
+        assert np.argmin(credit) == 1 and credit[0] > 0 and np.abs(credit).max() < 2
 
 
 def test_maxrl():

@@ -1,0 +1,99 @@
+"""How long the commands of the README take, in a fresh clone of what is committed.
+
+    python -m benchmarks.durations --json results/durations.json      # about an hour
+    python -m benchmarks.durations --targets demo test                # only these
+
+Times are of a clock on the wall, of an otherwise idle machine; ``install`` makes the virtual
+environment that the others use.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from benchmarks.experiment import BenchmarkError
+from benchmarks.store import write_text
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+INSTALL = ("install", ("make", ".venv/installed"))
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "demo": ("make", "demo"),
+    "test": ("make", "test"),
+    "reproduce-quick": ("make", "reproduce-quick", "ROOT=quick/results"),
+    "reproduce": ("make", "reproduce", "ROOT=fresh/results"),
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to time.
+
+    Attributes:
+        targets: names of make's targets.
+        json: where to write the times, beside those of other targets that are there; None writes nothing.
+    """
+
+    targets: tuple[str, ...] = tuple(COMMANDS)
+    json: Path | None = None
+
+
+def seconds(command: tuple[str, ...], folder: Path) -> float:
+    """Run a command and return how long it took.
+
+    Raises:
+        BenchmarkError: If it fails; with the end of what it wrote.
+    """
+    start = time.perf_counter()
+    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise BenchmarkError(f"{' '.join(command)} failed with status {done.returncode}: {done.stdout[-2000:]}")
+    return time.perf_counter() - start
+
+
+def measure(targets: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Time the installation and the targets, in that order, in one clone that is thrown away.
+
+    Raises:
+        BenchmarkError: If a target is unknown, or fails.
+    """
+    unknown = [name for name in targets if name not in COMMANDS]
+    if unknown:
+        raise BenchmarkError(f"'targets' must be of {list(COMMANDS)}. Got {unknown}.")
+    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, text=True).strip()
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        clone = Path(folder) / "clone"
+        seconds(("git", "clone", "--quiet", str(REPOSITORY), str(clone)), REPOSITORY)
+        for name, command in (INSTALL, *((name, COMMANDS[name]) for name in targets)):
+            found[name] = {
+                "command": " ".join(command),
+                "seconds": round(seconds(command, clone), 1),
+                "commit": commit,
+                "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+                "machine": {"cores": os.cpu_count(), "processor": platform.machine()},
+            }
+            print(f"{' '.join(command)}: {found[name]['seconds']:.1f} s", flush=True)
+    return found
+
+
+def main(options: Options) -> None:
+    """Measure, print, and write."""
+    found = measure(options.targets)
+    if options.json is not None:
+        stored = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else {}
+        write_text(options.json, json.dumps(stored | found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))
