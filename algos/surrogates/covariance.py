@@ -39,11 +39,14 @@ def clip_cov(
     rollouts within a minibatch is random already.
     """
     ratio, cost = log_ratio.exp(), -tokens.advantage
-    free, bounded = cost * ratio, cost * clamp(ratio, *scheme.run("bounds", tokens, ratio))
-    losses = torch.maximum(free, bounded).expand_as(tokens.mask)
+    low, high = scheme.run("bounds", tokens, ratio.detach())
+    free, bounded = cost * ratio, cost * clamp(ratio.detach(), low, high)
+    unclipped = free >= bounded
+    losses = torch.where(unclipped, free, bounded).expand_as(tokens.mask)
     cov = covariance(tokens)
-    free_tokens = tokens.mask & (bounded <= free).expand_as(tokens.mask)
-    candidates = (free_tokens & (cov > cov_low) & (cov < cov_high)).nonzero()
+    candidates = (tokens.mask & unclipped & (cov > cov_low) & (cov < cov_high)).nonzero()
+    if len(candidates) == 0:
+        return losses
     n = min(max(int(cov_share * int(tokens.mask.sum())), 1), len(candidates))
     order = torch.randperm(len(candidates), generator=torch.Generator().manual_seed(0))[:n]
     keep = torch.ones_like(losses)

@@ -64,7 +64,7 @@ def clipped(
 def clamp(ratio: torch.Tensor, low: Bound, high: Bound) -> torch.Tensor:
     """Clip with bounds that are numbers or tensors, each its own."""
     if isinstance(low, torch.Tensor) or isinstance(high, torch.Tensor):
-        return torch.minimum(torch.maximum(ratio, _tensor(low, ratio)), _tensor(high, ratio))
+        return ratio.clamp(_tensor(low, ratio), _tensor(high, ratio))
     return ratio.clamp(low, high)
 
 
@@ -170,7 +170,7 @@ def aspo(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, soft_dual_c
     """
     ratio, advantage = log_ratio.exp(), tokens.advantage
     low, high = scheme.run("bounds", tokens, ratio)
-    above, below = clamp(ratio, 0.0, high), clamp(ratio, low, math.inf)
+    above, below = ratio.clamp(max=high), ratio.clamp(min=low)
     flipped = above / above.detach() ** 2
     weight = torch.where(advantage >= 0, flipped, below)
     capped = soft_dual_clip * tokens.log_prob
