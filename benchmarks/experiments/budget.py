@@ -2,7 +2,7 @@
 
 from benchmarks.claims.regimes import short
 from benchmarks.experiment import Experiment, Regime
-from benchmarks.experiments._common import CHAIN_RATES, SEEDS, TUNING_SEEDS, quick
+from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, quick
 
 REACHED = 0.8
 """The normalised score that counts as learned."""
@@ -27,7 +27,7 @@ EXPERIMENT = Experiment(
     ),
     seeds=SEEDS,
     tuning_seeds=TUNING_SEEDS,
-    learning_rates=CHAIN_RATES,
+    learning_rates=RATES,
     # Many points, to tell when a score is reached.
     budget=short(n_evaluations=16),
 )

@@ -4,7 +4,7 @@ import dataclasses
 
 from benchmarks.claims.regimes import SHORT
 from benchmarks.experiment import Experiment, Regime
-from benchmarks.experiments._common import CHAIN_RATES, SEEDS, TUNING_SEEDS, quick
+from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, quick
 
 EXPERIMENT = Experiment(
     name="curvature",
@@ -25,7 +25,7 @@ EXPERIMENT = Experiment(
     ),
     seeds=SEEDS,
     tuning_seeds=TUNING_SEEDS,
-    learning_rates=CHAIN_RATES,
+    learning_rates=RATES,
     # With few prompts a policy learns these, and nothing about others.
     budget=dataclasses.replace(SHORT, eval_split="train"),
 )

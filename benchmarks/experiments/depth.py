@@ -2,7 +2,7 @@
 
 from benchmarks.claims.regimes import LONG
 from benchmarks.experiment import Experiment, Regime
-from benchmarks.experiments._common import CHAIN_RATES, SEEDS, TUNING_SEEDS, quick
+from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, quick
 
 EXPERIMENT = Experiment(
     name="depth",
@@ -27,7 +27,7 @@ EXPERIMENT = Experiment(
     ),
     seeds=SEEDS,
     tuning_seeds=TUNING_SEEDS,
-    learning_rates=CHAIN_RATES,
+    learning_rates=RATES,
     budget=LONG,
 )
 

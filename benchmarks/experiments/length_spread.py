@@ -2,7 +2,7 @@
 
 from benchmarks.claims.regimes import LONG
 from benchmarks.experiment import Experiment, Regime
-from benchmarks.experiments._common import SEEDS, TUNING_SEEDS, WORLD_RATES, quick
+from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, quick
 
 EXPERIMENT = Experiment(
     name="length_spread",
@@ -29,7 +29,7 @@ EXPERIMENT = Experiment(
     ),
     seeds=SEEDS,
     tuning_seeds=TUNING_SEEDS,
-    learning_rates=WORLD_RATES,
+    learning_rates=RATES,
     budget=LONG,
 )
 
