@@ -86,6 +86,7 @@ def example_columns(made_up: list[str], several_turns: bool) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "returns": np.array(RETURNS, dtype=float),
         "environment": np.repeat(["small", "large"], n // 2),
+        "task": np.repeat(["small", "large"], n // 2),
         "prompt": np.repeat(["a", "b", "c", "d"], n // 4),
         "turn_rollout": owner,
         "token_mask": np.arange(WIDTH) < length[:, None],

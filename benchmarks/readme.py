@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,31 @@ SPREADS = ("spread-1", "spread-1000")
 SMALLEST = "ChainLong"
 """The environment of ``scale_mismatch`` whose rewards are scaled down most."""
 WITHIN = 1.3
+
+
+def durations(root: Path = store.RESULTS) -> str:
+    """How long the commands take."""
+    found = _read(root / "durations.json")
+    cores = {entry["machine"]["cores"] for entry in found.values()}
+    times = {name: f"{entry['seconds'] / 60:.1f}" for name, entry in found.items()}
+    install, others = times.pop("install"), ", ".join(f"`make {name}` {value}" for name, value in times.items())
+    text = (
+        f"Minutes in a fresh clone on {' or '.join(map(str, sorted(cores)))} cores: installation {install}, and after "
+        f"it {others}. The last makes the headline results anew (`make reproduce ROOT=fresh/results`). Measured by "
+        "`python -m benchmarks.durations --json results/durations.json`."
+    )
+    return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
+
+
+def summary(root: Path = store.RESULTS) -> str:
+    """What RESULTS.md has."""
+    claims = _read(root / "claims.json")
+    text = (
+        "**[RESULTS.md](RESULTS.md) has the rest**: which scheme when (a decision table over "
+        f"{len(experiments.names())} experiments), whether {len(claims)} published claims replicate here, what the "
+        "exact gradient predicts, and what none of this can say."
+    )
+    return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
 
 
 def scale_table(root: Path = store.RESULTS) -> str:
@@ -108,15 +134,18 @@ def speed_table(root: Path = store.RESULTS) -> str:
     loss = speed["loss_microseconds"]
     eager, compiled = (f"{loss[kind]:.0f}" for kind in ("eager", "compiled"))
     recipes = speed["train_milliseconds"]
-    ratios = {name: value / recipes["grpo"] for name, value in recipes.items()}
+    # PPO's clip without and with a critic, which is a second network.
+    plain = {name: recipes["ppo" if make_scheme(name).needs_critic else "grpo"] for name in recipes}
+    ratios = {name: value / plain[name] for name, value in recipes.items()}
     dearer = sorted((name for name in ratios if ratios[name] > WITHIN), key=lambda name: -ratios[name])
     lines = ["| | turns/s |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows), ""]
     lines.append(
         f"One minibatch update takes {first:.1f} times as long as its matrix products, with layers of "
         f"{narrowest}, {widths}. Its loss and gradient take {eager} microseconds, and {compiled} "
         f"through `torch.compile` after {loss['compilation_s']:.0f} s of compilation, so the trainer does without. "
-        f"{len(ratios) - len(dearer)} of {len(ratios)} recipes take at most {WITHIN} times as long as `grpo` for an "
-        "update" + (f"; above: {', '.join(f'`{name}` ({ratios[name]:.2f})' for name in dearer)}." if dearer else ".")
+        f"{len(ratios) - len(dearer)} of {len(ratios)} recipes take at most {WITHIN} times as long for an update as "
+        "PPO's clip, `grpo`, or with a critic `ppo`, which takes "
+        f"{recipes['ppo'] / recipes['grpo']:.2f} times as long as `grpo`" + (f"; above: {', '.join(f'`{name}` ({ratios[name]:.2f})' for name in dearer)}." if dearer else ".")
     )
     peers = _read(root / "peers.json")
     beside = [

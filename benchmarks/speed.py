@@ -282,7 +282,7 @@ def show(result: dict[str, Any]) -> None:
         f"compiled in {loss['compilation_s']:.0f} s"
     )
     by_recipe = result["train_milliseconds"]
-    recipes = Table("recipe", "one update, ms", "times grpo's")
+    recipes = Table("recipe", "one update, ms", "times grpo's (ppo has a critic, too)")
     for name, milliseconds in sorted(by_recipe.items(), key=lambda pair: pair[1]):
         recipes.add_row(name, f"{milliseconds:.1f}", f"{milliseconds / by_recipe['grpo']:.2f}")
     console.print(recipes)

@@ -75,7 +75,9 @@ def pages() -> dict[Path, str]:
     blocks: dict[Path, dict[str, Callable[[], str]]] = {
         ROOT / "README.md": {
             "families": lambda: families_table("docs/"),
+            "durations": readme.durations,
             "scale": readme.scale_table,
+            "summary": readme.summary,
             "speed": readme.speed_table,
         },
         DOCS / "index.md": {"families": lambda: families_table("")},

@@ -79,7 +79,7 @@ def main(
     if name == EVERY:
         return _draw_all(root)
     if name not in NAMES:
-        raise BenchmarkError(f"'name' must be {EVERY!r} or one of {list(NAMES)}. Got {name!r} instead.")
+        raise BenchmarkError(f"'name' must be one of {[EVERY, *NAMES]}. Got {name!r} instead.")
     print(f"\n{_draw(_drawing(name, experiment, quick, regime, root), root)}", end="")
     return 0
 

@@ -184,12 +184,6 @@ CLAIMS: tuple[Claim, ...] = (
         "a2tgpo", "a2tgpo:bounds=fixed", SEARCH, SEARCH_BUDGET, tune_width="both",
     ),
     _claim(
-        "a2tgpo-clip-width", "A2TGPO, arXiv 2605.06200",
-        "Clip bounds that widen with a turn's gain beat fixed ones of the width that suits them.",
-        "a2tgpo:clip_low=0.03,clip_high=0.04", "a2tgpo:bounds=fixed,clip_low=0.03,clip_high=0.04", SEARCH,
-        SEARCH_BUDGET,
-    ),
-    _claim(
         "a2tgpo-grpo", "A2TGPO, arXiv 2605.06200", "The whole method beats GRPO in search.",
         "a2tgpo", "grpo", SEARCH, SEARCH_BUDGET, tune_width="treatment",
     ),
@@ -293,12 +287,6 @@ CLAIMS: tuple[Claim, ...] = (
         "Room to grow in proportion to the advantage helps on hard prompts.",
         "gapo", "gapo:bounds=fixed", CHAIN, short(n_epochs=8, n_minibatches=4, warmstart_success=0.05),
         tune_width="both",
-    ),
-    _claim(
-        "gapo-clip-width", "GAPO (clipping), arXiv 2609.00444",
-        "Room to grow in proportion to the advantage helps at the width that suits it.",
-        "gapo:clip_low=0.3,clip_high=0.5", "gapo:bounds=fixed,clip_low=0.3,clip_high=0.5", CHAIN,
-        short(n_epochs=8, n_minibatches=4, warmstart_success=0.05),
     ),
     _claim(
         "dcpo-clip", "DCPO, arXiv 2509.02333",

@@ -10,6 +10,12 @@ import pytest
 
 from algos import RECIPES, Memory, RolloutBatch, Scheme, advantages, make_scheme, update_memory
 
+# Most tests give a scheme only what they are about.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:(environment|task). not given, so all rollouts:UserWarning"),
+    pytest.mark.filterwarnings("ignore:memory. .* remembers earlier updates:UserWarning"),
+]
+
 ROOT = math.sqrt(0.5)
 
 

@@ -8,6 +8,12 @@ import pytest
 
 from algos import RolloutBatch, advantages, make_scheme
 
+# Most tests give a scheme only what they are about.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:(environment|task). not given, so all rollouts:UserWarning"),
+    pytest.mark.filterwarnings("ignore:memory. .* remembers earlier updates:UserWarning"),
+]
+
 ROOT = math.sqrt(0.5)
 ONE_OF_FOUR = [1, 0, 0, 0]
 

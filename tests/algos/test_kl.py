@@ -11,6 +11,12 @@ from algos.memory import Memory
 from algos.parts import choices
 from algos.surrogates.kl import controller, in_loss, in_reward, kl_penalty, penalised
 
+# Most tests give a scheme only what they are about.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:(environment|task). not given, so all rollouts:UserWarning"),
+    pytest.mark.filterwarnings("ignore:memory. .* remembers earlier updates:UserWarning"),
+]
+
 CHAIN = {"policy": "MessagePolicy", "env": "agentic_gym/Chain-v0", "n_prompts": 16, "group_size": 8, "seed": 0,
          "env_kwargs": {"depth": 2, "difficulty": 0.0}}  # fmt: skip
 IN_LOSS = ["k1", "k2", "k3", "abs", "k3_k2", "k3_corrected"]

@@ -13,6 +13,12 @@ from algos.surrogates.kl import kl_penalty
 from algos.surrogates.loss import loss_metrics, prepared_columns, token_losses
 from algos.surrogates.tokens import Tokens
 
+# Most tests give a scheme only what they are about.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:(environment|task). not given, so all rollouts:UserWarning"),
+    pytest.mark.filterwarnings("ignore:memory. .* remembers earlier updates:UserWarning"),
+]
+
 OF_THE_LOSS = (
     "surrogate", "ratio", "bounds", "clip_low", "clip_high", "dual_clip", "token_filter", "correction", "aggregation",
     "aggregation_constant", "dead_groups", "singleton",

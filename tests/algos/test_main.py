@@ -285,7 +285,7 @@ def own_recipe():
 
 
 def test_own_recipes_are_known_by_name(own_recipe, printed):
-    batch = RolloutBatch.from_arrays(returns=[1, 0], prompt=[0, 0])
+    batch = RolloutBatch.from_arrays(returns=[1, 0], prompt=[0, 0], environment=[0, 0])
     np.testing.assert_array_equal(advantages("own_recipe", batch), advantages(own_recipe.scheme, batch))
     assert "own_recipe" in printed("schemes") and "everywhere" in printed("explain", "own_recipe:eps=0")
 

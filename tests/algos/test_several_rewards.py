@@ -12,6 +12,12 @@ from algos import RolloutBatch, advantages, make_scheme
 from algos.advantages.conductor import NAME, Conductor
 from algos.memory import Memory
 
+# Most tests give a scheme only what they are about.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:(environment|task). not given, so all rollouts:UserWarning"),
+    pytest.mark.filterwarnings("ignore:memory. .* remembers earlier updates:UserWarning"),
+]
+
 ROOT = math.sqrt(0.5)
 NAN = math.nan
 

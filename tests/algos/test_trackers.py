@@ -10,6 +10,12 @@ import pytest
 from algos import RolloutBatch, advantages, make_scheme
 from algos.memory import Memory
 
+# Most tests give a scheme only what they are about.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:(environment|task). not given, so all rollouts:UserWarning"),
+    pytest.mark.filterwarnings("ignore:memory. .* remembers earlier updates:UserWarning"),
+]
+
 NAN = math.nan
 
 

@@ -59,7 +59,7 @@ def test_parity_is_shown_where_it_is_known(generator, tmp_path):
 def test_levels_that_coincide():
     """The page says that erpo and lite_ppo give equal advantages where there is one environment."""
     returns = np.random.default_rng(0).normal(size=12)
-    one = RolloutBatch.from_arrays(returns=returns, prompt=np.repeat([0, 1, 2], 4))
+    one = RolloutBatch.from_arrays(returns=returns, prompt=np.repeat([0, 1, 2], 4), environment=np.zeros(12, int))
     np.testing.assert_array_equal(advantages("erpo", one), advantages("lite_ppo", one))
     two = RolloutBatch.from_arrays(returns=returns, prompt=np.repeat([0, 1, 2], 4), environment=np.repeat([0, 1, 1], 4))
     assert not np.allclose(advantages("erpo", two), advantages("lite_ppo", two))

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from benchmarks import experiments
+from benchmarks import experiments, store
 from benchmarks.experiment import run_id
 from plots import scale_mismatch, style
-from plots.__main__ import run
+from plots.__main__ import NAMES, run
 
 
 def synthetic_rows(experiment):
@@ -107,3 +107,23 @@ def test_the_program_runs_as_a_module(tmp_path):
     command = [sys.executable, "-m", "plots", "nothing", "--root", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 2 and result.stderr.startswith("error: 'name' must be one of")
+
+
+def test_all_figures_that_have_results(tmp_path, capsys):
+    """The others are named, with the command that makes their results."""
+    root = tmp_path / "results"
+    root.mkdir()
+    (root / "credit.json").write_text((store.RESULTS / "credit.json").read_text())
+    assert run(["all", "--root", str(root)]) == 0
+    drawn = {path.stem for path in (tmp_path / "plots" / "figures").glob("*.png")}
+    assert drawn == {"credit_by_turn", "families", "mismatch", "surrogates"}
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("not drawn: ")]
+    assert len(lines) == len(NAMES) - len(drawn)
+    assert any(line.startswith("not drawn: levels: ") and "python -m benchmarks run levels" in line for line in lines)
+
+
+def test_all_figures_stop_at_damaged_results(tmp_path, capsys):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "levels.parquet").write_text("damaged")
+    assert run(["all", "--root", str(tmp_path / "results")]) == 2
+    assert "levels.parquet" in capsys.readouterr().err

@@ -11,6 +11,12 @@ from hypothesis import strategies as st
 from algos import RECIPES, RolloutBatch, advantages, make_scheme, policy_loss
 from algos.memory import Memory
 
+# Most tests give a scheme only what they are about.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:(environment|task). not given, so all rollouts:UserWarning"),
+    pytest.mark.filterwarnings("ignore:memory. .* remembers earlier updates:UserWarning"),
+]
+
 # Recipe -> the widest level that an advantage depends on, and what a change reward -> a * reward + b (a > 0) does to
 # the advantages, where a and b are common to the whole batch, to each environment, or to each prompt: "same",
 # "scaled" by a, or "other". Columns: batch a, batch b, environment a, environment b, prompt a, prompt b. Rewards are
