@@ -145,7 +145,8 @@ def speed_table(root: Path = store.RESULTS) -> str:
         f"through `torch.compile` after {loss['compilation_s']:.0f} s of compilation, so the trainer does without. "
         f"{len(ratios) - len(dearer)} of {len(ratios)} recipes take at most {WITHIN} times as long for an update as "
         "PPO's clip, `grpo`, or with a critic `ppo`, which takes "
-        f"{recipes['ppo'] / recipes['grpo']:.2f} times as long as `grpo`" + (f"; above: {', '.join(f'`{name}` ({ratios[name]:.2f})' for name in dearer)}." if dearer else ".")
+        f"{recipes['ppo'] / recipes['grpo']:.2f} times as long as `grpo`"
+        + (f"; above: {', '.join(f'`{name}` ({ratios[name]:.2f})' for name in dearer)}." if dearer else ".")
     )
     peers = _read(root / "peers.json")
     beside = [

@@ -152,12 +152,15 @@ def _learning_sheet(
             continue
         start, seconds = f"{entry['warmstart']['cpu_s']:.0f}", seen["seconds_to_learn"]
         learned = "not reached" if seconds is None else f"{seconds:.1f}"
+        reached = [point["turns"] for point in seen["curve"] if point["score"] >= settings["learned"]]
         scores = [_score(seen[score]) for score in ("score_start", "score_early", "score_end")]
         end = (f"{seen['cpu_s_end']:.0f}", _count(seen["turns_end"]))
-        rows.append((_short(env_id), start, scores[0], learned, *scores[1:], *end))
+        turns = _count(reached[0]) if reached else "not reached"
+        rows.append((_short(env_id), start, scores[0], learned, turns, *scores[1:], *end))
     header = (
         "id", "warm start, CPU s", "score before", f"CPU s to {settings['learned']:g}",
-        f"score at {settings['early_seconds']:g} CPU s", "score at the end", "CPU s", "turns",
+        f"turns to {settings['learned']:g}", f"score at {settings['early_seconds']:g} CPU s", "score at the end",
+        "CPU s", "turns",
     )  # fmt: skip
     note = (
         f"`GroupPPO` with the recipe `grpo` and the learning rate {rate:g} from the base policy, one seed. Scores are "

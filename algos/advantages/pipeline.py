@@ -34,7 +34,8 @@ def advantages(scheme: SchemeLike, batch: RolloutBatch, memory: Memory | None = 
         ValueError: if the scheme needs a column that the batch does not have, or that is not finite
             where it is read.
     """
-    chosen = make_scheme(scheme)
+    # Dropping what does not matter, as make_scheme does, would cost a trainer more than some credit does.
+    chosen = scheme if isinstance(scheme, Scheme) else make_scheme(scheme)
     _warn_of_levels(chosen, batch)
     if memory is None:
         _warn_of_memory(chosen)
@@ -57,7 +58,7 @@ def update_memory(scheme: SchemeLike, batch: RolloutBatch, memory: Memory) -> No
         batch: the rollouts of the update.
         memory: changed in place.
     """
-    chosen = make_scheme(scheme)
+    chosen = scheme if isinstance(scheme, Scheme) else make_scheme(scheme)
     for part in chosen.parts:
         if part.after_update is not None:
             part.after_update(chosen, batch, memory, **chosen.options_of(part))
