@@ -121,10 +121,13 @@ What follows is our reading of the tables below; each sentence names where its n
   rollouts. That is what makes `agentrl` lead among the levels (`levels`, regime `all`): `grpo` with a token mean is
   level with it, `grpo` with its dual clip is not, and its whitening does nothing (claim `agentrl-task-norm`). Of all
   recipes `graphgpo` leads there, also in the worst environment, then `vespo` (`everything`).
+* **One environment much deeper than the others:** crediting turns by state (`graphgpo`, `gigpo`) and not dividing by
+  the spread within groups (`dr_grpo`, `lite_ppo`) learned most; with two turns at most everywhere nothing but
+  `reinforce_pp` differs from `grpo` (`depth_spread`).
 * **Alike environments, or differences of difficulty or noise alone:** the level hardly matters (`levels`, `curvature`,
   `difficulty`). Objectives that favour hard prompts (`maxrl`, `disco`, `ngrpo`) learned more slowly (`difficulty`).
-* **Rare environments:** weights by frequency gained nothing over `grpo` (`frequency`). Rates are tuned on the worst
-  environment there, which gave `lite_ppo` a small one: its lower mean says nothing of batch-level scales.
+* **Rare environments:** weights by frequency gained nothing over `grpo`; with its weights by difficulty `disco` learned
+  more slowly (`frequency`).
 * **Long searches with a final reward: credit turns by information gain.** The lead of `igpo` over outcome credit grows
   with the number of hops; `a2tgpo` keeps up for 2 and 3 hops once its clip widths fit, not for 4 (`depth`). In
   household tasks that revisit states, state and graph credit helps (claims `gigpo-household`, `g2po-gigpo`,
@@ -143,7 +146,8 @@ What follows is our reading of the tables below; each sentence names where its n
 * **Filtering costs turns.** Dynamic sampling and top-variance filters did not pay for the rollouts that they throw away
   (claims `dapo-dynamic-sampling`, `ragen-filter`).
 * **Little or nothing to see here:** dividing by the spread or not in one environment (`curvature`), how losses are
-  aggregated over filler in one environment (`aggregation`), how several rewards are joined (`multi_reward`).
+  aggregated over filler (`aggregation`, and with environments of unlike length `length_spread`), how several rewards
+  are joined (`multi_reward`).
 
 ## Choose a scheme
 
@@ -154,7 +158,8 @@ largest difference first. Where nothing is listed the choice made no difference 
 
 ORDER = (
     "scale_mismatch", "levels", "depth", "clipping", "small_groups", "noise", "offset", "dense", "saturation",
-    "difficulty", "frequency", "multi_reward", "aggregation", "budget", "curvature", "everything",
+    "difficulty", "depth_spread", "length_spread", "frequency", "multi_reward", "aggregation", "budget", "curvature",
+    "everything",
 )  # fmt: skip
 """Of the experiments on the page; others come after these."""
 
