@@ -459,7 +459,7 @@ class GroupPPO(BaseAlgorithm):
         loss = self._loss(part, log_prob)
         loss.backward()  # type: ignore[no-untyped-call]
         assert log_prob.grad is not None
-        flat.grad += torch.from_numpy(self.policy.slope(scored, log_prob.grad.numpy()))
+        flat.grad.add_(torch.from_numpy(self.policy.slope(scored, log_prob.grad.numpy())))
         return loss.detach(), log_prob
 
     def _loss(self, part: UpdateTensors, log_prob: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ than torch for small batches on a CPU (see benchmarks/speed.py).
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 from collections.abc import Callable
@@ -31,6 +32,7 @@ IntArray = npt.NDArray[np.int64]
 NOTHING_BEFORE = 0
 SMALLEST = np.float32(-1e30)
 """Stands in for log 0, so that 0 log 0 is 0."""
+_THRESHOLD = torch.ops.aten.threshold_backward.grad_input
 Choose = Callable[[int, FloatArray, FloatArray], IntArray]
 
 
@@ -313,10 +315,11 @@ class MessagePolicy(BasePolicy):
         for index in range(len(inputs) - 1, -1, -1):
             layer = inputs[index]
             np.matmul(layer.T, delta, out=slopes[f"{network}.weights.{index}"])
-            delta.sum(axis=0, out=slopes[f"{network}.biases.{index}"])
+            _column_sums(delta, slopes[f"{network}.biases.{index}"])
             if index:
                 delta = delta @ arrays[f"{network}.weights.{index}"].T
-                delta = torch.ops.aten.threshold_backward(torch.from_numpy(delta), torch.from_numpy(layer), 0).numpy()
+                through = torch.from_numpy(delta)
+                _THRESHOLD(through, torch.from_numpy(layer), 0, grad_input=through)
 
     def score(self, slots: Slots) -> tuple[FloatArray, Scored]:
         """Return the log-probabilities of written tokens, (m, L) float32, and what ``slope`` needs of them.
@@ -331,7 +334,7 @@ class MessagePolicy(BasePolicy):
         m, n_slots = state.shape
         # Where in the flattened scores each choice of each slot stands.
         places = self._columns.take(state.ravel(), axis=1)
-        places += np.repeat(np.arange(0, scores.size, scores.shape[1]), n_slots)
+        places += _starts(m, scores.shape[1], n_slots)
         logits = scores.ravel().take(places)
         logits += np.ascontiguousarray(self._arrays()["pair_bias"].T).take(previous.ravel(), axis=1)
         logits += self._blocked.take(state.ravel(), axis=1)
@@ -342,7 +345,7 @@ class MessagePolicy(BasePolicy):
         total = probability.sum(axis=0)
         probability /= total
         chosen = position.ravel() * (m * n_slots)
-        chosen += np.arange(m * n_slots)
+        chosen += _starts(m * n_slots, 1, 1)
         log_prob = logits.ravel().take(chosen) - np.log(total)
         return log_prob.reshape(m, n_slots), Scored(layers, places, previous, chosen, probability)
 
@@ -475,6 +478,22 @@ def _scatter(places: IntArray, values: FloatArray, shape: tuple[int, ...]) -> Fl
     """Add values up by flat place into an array; places may repeat."""
     flat = np.bincount(places.ravel(), weights=values.ravel(), minlength=math.prod(shape))
     return flat.reshape(shape).astype(np.float32)
+
+
+@functools.lru_cache(maxsize=64)
+def _starts(n: int, size: int, repeats: int) -> IntArray:
+    """Return where each of n rows of a size starts in a flat array, each as often as is said."""
+    starts = np.repeat(np.arange(0, n * size, size), repeats)
+    starts.setflags(write=False)
+    return starts
+
+
+def _column_sums(values: FloatArray, out: FloatArray) -> None:
+    """Write the sums of the columns into ``out``."""
+    if values.shape[1] == 1:
+        values.sum(axis=0, out=out)
+    else:
+        np.einsum("ij->j", values, out=out)  # The same sums in the same order, sooner.
 
 
 def _orthogonal(rows: int, columns: int, gain: float, random: np.random.Generator) -> FloatArray:

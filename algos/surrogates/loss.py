@@ -26,9 +26,10 @@ def _policy_losses(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
     """Return the losses without a KL penalty."""
     log_ratio = scheme.run("ratio", tokens)
     losses: torch.Tensor = scheme.run("surrogate", tokens, log_ratio)
-    for factor in (scheme.run("token_filter", tokens, log_ratio), scheme.run("correction", tokens)):
-        if factor is not None:
-            losses = losses * factor
+    if scheme.token_filter != "none":
+        losses = losses * scheme.run("token_filter", tokens, log_ratio)
+    if scheme.correction != "none":
+        losses = losses * scheme.run("correction", tokens)
     return losses
 
 
