@@ -16,6 +16,7 @@ import platform
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,11 @@ def seconds(command: tuple[str, ...], folder: Path) -> float:
     return time.perf_counter() - start
 
 
-def measure(targets: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+def measure(targets: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Time the installation and the targets, in that order, in one clone that is thrown away.
+
+    Yields:
+        Name of the target, and command, seconds, commit, date and machine.
 
     Raises:
         BenchmarkError: If a target is unknown, or fails.
@@ -71,28 +75,30 @@ def measure(targets: tuple[str, ...]) -> dict[str, dict[str, Any]]:
     if unknown:
         raise BenchmarkError(f"'targets' must be of {list(COMMANDS)}. Got {unknown}.")
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, text=True).strip()
-    found = {}
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder) / "clone"
         seconds(("git", "clone", "--quiet", str(REPOSITORY), str(clone)), REPOSITORY)
         for name, command in (INSTALL, *((name, COMMANDS[name]) for name in targets)):
-            found[name] = {
-                "command": " ".join(command),
-                "seconds": round(seconds(command, clone), 1),
-                "commit": commit,
-                "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-                "machine": {"cores": os.cpu_count(), "processor": platform.machine()},
-            }
-            print(f"{' '.join(command)}: {found[name]['seconds']:.1f} s", flush=True)
-    return found
+            elapsed = round(seconds(command, clone), 1)
+            yield (
+                name,
+                {
+                    "command": " ".join(command),
+                    "seconds": elapsed,
+                    "commit": commit,
+                    "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+                    "machine": {"cores": os.cpu_count(), "processor": platform.machine()},
+                },
+            )
 
 
 def main(options: Options) -> None:
-    """Measure, print, and write."""
-    found = measure(options.targets)
-    if options.json is not None:
-        stored = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else {}
-        write_text(options.json, json.dumps(stored | found, indent=1) + "\n")
+    """Measure, print, and write each time as soon as it is there."""
+    for name, found in measure(options.targets):
+        print(f"{found['command']}: {found['seconds']:.1f} s", flush=True)
+        if options.json is not None:
+            stored = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else {}
+            write_text(options.json, json.dumps({**stored, name: found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -26,8 +26,13 @@ def test_commands_are_timed_in_a_clone(commands, tmp_path, capsys):
     assert "time.sleep" in capsys.readouterr().out
 
 
-def test_a_command_that_fails_is_an_error(commands):
+def test_a_command_that_fails_is_an_error_after_which_the_others_are_stored(commands, tmp_path):
+    path = tmp_path / "durations.json"
     with pytest.raises(BenchmarkError, match="failed with status 1: no"):
-        durations.measure(("test",))
+        durations.main(durations.Options(("demo", "test"), path))
+    assert set(json.loads(path.read_text())) == {"install", "demo"}
+
+
+def test_unknown_targets():
     with pytest.raises(BenchmarkError, match="'targets' must be of"):
-        durations.measure(("nothing",))
+        list(durations.measure(("nothing",)))
