@@ -4,10 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= -1
 ROOT ?= results
-EXPERIMENTS := scale_mismatch levels depth clipping aggregation multi_reward small_groups saturation budget noise \
-	offset difficulty dense frequency depth_spread length_spread curvature everything
 HEADLINE := scale_mismatch
-SWEPT := claims.parquet claims.json $(patsubst %,%.parquet,$(filter-out $(HEADLINE),$(EXPERIMENTS)))
+SWEPT := results/claims.json $(filter-out results/$(HEADLINE).parquet,$(wildcard results/*.parquet))
 export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
@@ -33,7 +31,7 @@ test: .venv/installed
 # report to fresh/RESULTS.md.
 reproduce: .venv/installed
 	mkdir -p $(ROOT)
-	for name in $(SWEPT); do test -e $(ROOT)/$$name || cp results/$$name $(ROOT)/$$name || exit 1; done
+	for path in $(SWEPT); do test -e $(ROOT)/$$(basename $$path) || cp $$path $(ROOT) || exit 1; done
 	$(BIN)/python -m benchmarks run $(HEADLINE) --jobs $(JOBS) --root $(ROOT)
 	test -f $(ROOT)/microscope.json || $(BIN)/python -m benchmarks.microscope --jobs $(JOBS) --json $(ROOT)/microscope.json
 	test -f $(ROOT)/credit.json || $(BIN)/python -m benchmarks.credit --json $(ROOT)/credit.json
@@ -42,16 +40,15 @@ reproduce: .venv/installed
 
 # Every experiment and every claim: hours.
 reproduce-all: .venv/installed
-	for name in $(EXPERIMENTS); do $(BIN)/python -m benchmarks run $$name --jobs $(JOBS) --root $(ROOT) || exit 1; done
+	$(BIN)/python -m benchmarks run all --jobs $(JOBS) --root $(ROOT)
 	$(BIN)/python -m benchmarks claims --jobs $(JOBS) --root $(ROOT)
 	$(BIN)/python -m benchmarks scoreboard --write --root $(ROOT)
 	$(MAKE) reproduce
 
 # Two seeds and few schemes of every experiment: minutes.
 reproduce-quick: .venv/installed
-	for name in $(EXPERIMENTS); do \
-		$(BIN)/python -m benchmarks run $$name --quick --jobs $(JOBS) --root $(ROOT) && \
-		$(BIN)/python -m plots $$name --quick --root $(ROOT) || exit 1; done
+	$(BIN)/python -m benchmarks run all --quick --jobs $(JOBS) --root $(ROOT)
+	$(BIN)/python -m plots all --quick --root $(ROOT)
 
 figure: .venv/installed
 	$(BIN)/python -m plots $(NAME)

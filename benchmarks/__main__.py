@@ -41,7 +41,7 @@ def run(
     """Train what is missing of an experiment, choose learning rates, gather the results.
 
     Args:
-        name: Name of the experiment, see `list`.
+        name: Name of the experiment, see `list`; `all` runs one after the other.
         quick: Run the small version.
         jobs: Number of processes, -1 for one per core.
         shard: Run part I of N, as I/N; all parts of `tune` must be done before `report`.
@@ -51,6 +51,8 @@ def run(
         root: Folder of all results.
     """
     runner.check(jobs, backend, address)
+    if name == "all":
+        return max(run(one, quick, jobs, shard, backend, address, phase, root) for one in experiments.names())
     experiment = experiments.load(name, quick)
     phases: tuple[Phase, ...] = ("tune", "report") if phase == "all" else (phase,)
     failures: list[runner.Failure] = []

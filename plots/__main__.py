@@ -1,6 +1,6 @@
 """Draw figures: ``python -m plots NAME [--quick]``, from stored results or, of the suite, from the environments.
 
-``python -m plots all`` draws every figure whose results are stored.
+``python -m plots all`` draws every figure whose results are stored, with ``--quick`` those of the small experiments.
 
 Beside ``plots/figures/NAME.png`` and ``.svg`` the caption is written to ``NAME.txt``: what is shown, of how many
 seeds, what is seen, and the commands that made it. With ``--root ROOT`` the three go to ``ROOT/../plots/figures``.
@@ -77,7 +77,7 @@ def main(
         root: Folder of all results. Figures of any but the default go to plots/figures beside it.
     """
     if name == EVERY:
-        return _draw_all(root)
+        return _draw_all(experiments.names() if quick else NAMES, quick, root)
     if name not in NAMES:
         raise BenchmarkError(f"'name' must be one of {[EVERY, *NAMES]}. Got {name!r} instead.")
     print(f"\n{_draw(_drawing(name, experiment, quick, regime, root), root)}", end="")
@@ -110,12 +110,12 @@ def _draw(drawing: _Drawing, root: Path) -> str:
     return text
 
 
-def _draw_all(root: Path) -> int:
-    """Draw every figure whose results are stored, and say which ones are not."""
+def _draw_all(names: Sequence[str], quick: bool, root: Path) -> int:
+    """Draw those figures whose results are stored, and say which ones are not."""
     missing = []
-    for name in NAMES:
+    for name in names:
         try:
-            _draw(_drawing(name, VIEWED, False, None, root), root)
+            _draw(_drawing(name, VIEWED, quick, None, root), root)
         except store.NoResultsError as error:
             missing.append(f"{name}: {error}")
     for line in missing:

@@ -107,7 +107,10 @@ def policy_loss(
     kept = {name: _kept(name, t, shape, mask, precision) for name, t in tensors.items() if t is not None}
     credit = kept.pop("advantages")
     values = credit.double().cpu().numpy()
-    prepared = prepared_columns(chosen, batch, values[:, 0] if np.ndim(advantages) == 1 else values)
+    if np.ndim(advantages) == 1:
+        # Every turn's, at its first token that is not masked: there are zeros at those that are.
+        values = np.take_along_axis(values, mask.cpu().numpy().argmax(axis=1)[:, None], axis=1)[:, 0]
+    prepared = prepared_columns(chosen, batch, values)
     tokens = Tokens(
         **kept,
         advantage=credit,

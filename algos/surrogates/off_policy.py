@@ -14,7 +14,7 @@ import torch
 from algos.batch import RolloutBatch
 from algos.parts import part
 from algos.scheme import Scheme
-from algos.segments import FloatArray
+from algos.segments import FloatArray, Segments, divide
 from algos.surrogates.aggregation import effective_mask, tokens_in_loss
 from algos.surrogates.forms import pick
 from algos.surrogates.ratios import MAX_LOG_RATIO
@@ -128,11 +128,21 @@ def dro(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, dro_beta: fl
 def _groups(
     scheme: Scheme, batch: RolloutBatch, advantages: npt.NDArray[np.float64], *, gvpo_beta: float
 ) -> dict[str, FloatArray]:
-    """Return each turn's prompt, and how many of its rollouts have tokens in the loss, (M,)."""
-    prompts = batch.level("prompt")
-    size = prompts.sum((tokens_in_loss(effective_mask(scheme, batch), batch) > 0).astype(float))
-    ids = prompts.ids[batch.turn_rollout]
-    return {"prompt_id": ids.astype(np.float64), "prompt_size": size[ids]}
+    """Return of each turn's group its number and size, and of its rollout the advantage and the turn's share, (M,).
+
+    The size counts rollouts with tokens in the loss; shares are of their turns with such tokens, and sum to 1.
+    """
+    mask, prompts = effective_mask(scheme, batch), batch.level("prompt")
+    owner, rollouts = batch.turn_rollout, Segments(batch.turn_rollout, len(batch))
+    tokens, written = tokens_in_loss(mask, batch), mask.any(axis=1).astype(float)
+    credit = np.where(mask, advantages.reshape(len(advantages), -1), 0.0).sum(axis=1)
+    size = prompts.sum((tokens > 0).astype(float))[prompts.ids]
+    return {
+        "prompt_id": prompts.ids[owner].astype(np.float64),
+        "prompt_size": size[owner],
+        "rollout_advantage": divide(rollouts.sum(credit), tokens)[owner],
+        "share": divide(written, rollouts.sum(written)[owner]),
+    }
 
 
 @part(
@@ -146,16 +156,13 @@ def gvpo(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, gvpo_beta: 
     reward less the group's mean, a rollout's loss is n / (n - 1) times (R - mean R - A)^2 / 2; the
     mean over the group's n rollouts has no gradient. Groups must not be cut by minibatches.
     """
-    sums = gvpo_beta * tokens.rollout_totals(tokens.log_ratio)
-    present = (tokens.rollout_counts > 0).to(sums.dtype)
-    owner, ids = tokens.owner, tokens.columns["prompt_id"][:, 0].long()
-    group = torch.zeros(tokens.n_rollouts, dtype=torch.long, device=ids.device).scatter(0, owner, ids)
-    n_groups = int(ids.max()) + 1 if len(ids) else 1
-    size = sums.new_zeros(n_groups).index_add(0, group, present)
-    if not torch.equal(size[ids], tokens.columns["prompt_size"][:, 0].to(size)):
+    ids, n = tokens.columns["prompt_id"][:, 0].long(), tokens.columns["prompt_size"]
+    each = gvpo_beta * tokens.log_ratio.sum(dim=1)
+    of_turns = torch.stack([each.detach(), tokens.columns["share"][:, 0]], dim=1)
+    # There are at most as many groups as rollouts.
+    total, present = of_turns.new_zeros(tokens.n_rollouts, 2).index_add(0, ids, of_turns)[ids].split(1, dim=1)
+    if not torch.allclose(present, n):
         raise ValueError("a minibatch cuts a group of rollouts; surrogate='gvpo' needs whole groups.")
-    mean = sums.new_zeros(n_groups).index_add(0, group, sums.detach() * present) / size.clamp(min=1)
-    n = size[group]
-    correction = torch.where(n > 1, n / (n - 1).clamp(min=1), torch.zeros_like(n))
-    error = sums - mean[group] - tokens.rollout_credit
-    return (correction * error**2 / 2.0)[owner].unsqueeze(1)
+    own = each.new_zeros(tokens.n_rollouts).index_add(0, tokens.owner, each)[tokens.owner].unsqueeze(1)
+    error = own - total / n.clamp(min=1) - tokens.columns["rollout_advantage"]
+    return torch.where(n > 1, n / (n - 1).clamp(min=1), 0.0) * error**2 / 2.0

@@ -307,6 +307,13 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.usefixtures("shipped")
+def test_command_line_runs_all_experiments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that fails does not keep the others from running."""
+    assert command_line.main(("run", "all", "--jobs", "1", "--root", str(tmp_path))) == 1
+    assert "fine report: 8 trained, 0 already finished" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("shipped")
 def test_command_line_quick_has_results_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = ("--root", str(tmp_path))
     assert command_line.main(("run", "fine", "--quick", "--jobs", "1", *root)) == 0
