@@ -56,9 +56,10 @@ def fipo(
 def discounted_future(tokens: Tokens, values: torch.Tensor, discount: float) -> torch.Tensor:
     """Return (m, L) the discounted sum of values over this and the rollout's later tokens; 0 where masked."""
     turn, slot = tokens.mask.nonzero(as_tuple=True)
-    order = torch.argsort(tokens.owner[turn], stable=True)
-    turn, slot = turn[order], slot[order]
     rollout = tokens.owner[turn]
+    if (rollout.diff() < 0).any():  # Never so in the trainer.
+        rollout, order = torch.sort(rollout, stable=True)
+        turn, slot = turn[order], slot[order]
     count = torch.bincount(rollout, minlength=tokens.n_rollouts)
     place = torch.arange(len(turn), device=turn.device) - (count.cumsum(0) - count)[rollout]
     width = int(count.max()) if len(count) else 0

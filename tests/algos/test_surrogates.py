@@ -344,7 +344,7 @@ def test_gvpo_groups_of_one_and_cut_groups():
     loss, _ = policy_loss("gvpo", new, torch.zeros(3, 1), [5.0, -0.5, 0.5], batch)
     assert torch.autograd.grad(loss, new)[0][0].item() == 0.0
     scheme = make_scheme("gvpo")
-    values = {"prompt_id": 1.0, "prompt_size": 2.0, "rollout_advantage": 0.5, "share": 1.0}
+    values = {"prompt_id": 1.0, "prompt_size": 2.0, "rollout_advantage": 0.5, "factor": 1.0, "share": 1.0}
     columns = {name: torch.tensor([[value]]) for name, value in values.items()}
     tokens = Tokens(*torch.zeros(3, 1, 1), torch.ones(1, 1, dtype=torch.bool), torch.tensor([2]), 3, columns=columns)
     with pytest.raises(ValueError, match="a minibatch cuts a group of rollouts; surrogate='gvpo' needs whole groups"):
