@@ -162,9 +162,10 @@ def gvpo(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, gvpo_beta: 
     each = gvpo_beta * tokens.log_ratio.sum(dim=1)
     of_turns = torch.stack([each.detach(), tokens.columns["share"][:, 0]], dim=1)
     # There are at most as many groups as rollouts.
-    total, present = of_turns.new_zeros(tokens.n_rollouts, 2).index_add(0, ids, of_turns)[ids].split(1, dim=1)
+    sums = of_turns.new_zeros(tokens.n_rollouts, 2).index_add(0, ids, of_turns)[ids]
+    total, present = sums[:, :1], sums[:, 1:]
     if (present - n).abs().max() > 0.5:
         raise ValueError("a minibatch cuts a group of rollouts; surrogate='gvpo' needs whole groups.")
     own = each.new_zeros(tokens.n_rollouts).index_add(0, tokens.owner, each)[tokens.owner].unsqueeze(1)
-    error = own - total / n.clamp(min=1) - tokens.columns["rollout_advantage"]
-    return tokens.columns["factor"] * error**2
+    error = own - (total / n.clamp(min=1) + tokens.columns["rollout_advantage"])
+    return tokens.columns["factor"] * error * error
