@@ -127,7 +127,8 @@ def gmpo(
     the rollout's tokens.
     """
     sign, d = tokens.credit.sign(), tokens.log_ratio
-    kept = sign * torch.minimum(sign * d, sign * d.clamp(-scheme.clip_low, scheme.clip_high))
+    free, bounded = sign * d, sign * d.detach().clamp(-scheme.clip_low, scheme.clip_high)
+    kept = sign * torch.where(free <= bounded, free, bounded)
     mean = tokens.rollout_totals(kept) / tokens.rollout_counts.clamp(min=1)
     ratio = mean.clamp(max=max_log_ratio).exp()
     return (-tokens.rollout_credit * ratio)[tokens.owner].unsqueeze(1)

@@ -39,13 +39,13 @@ class Tokens:
     def log_ratio(self) -> torch.Tensor:
         """(m, L) log p - log p_old with gradient, not cut, 0 where masked: what sums over rollouts need."""
         difference = self.log_prob - self.old_log_prob
-        return torch.where(self.mask, difference, torch.zeros_like(difference))
+        return torch.where(self.mask, difference, 0.0)
 
     @functools.cached_property
     def credit(self) -> torch.Tensor:
         """(m, L) the advantage of every token, 0 where masked."""
         advantage = self.advantage.expand_as(self.mask)
-        return torch.where(self.mask, advantage, torch.zeros_like(advantage))
+        return torch.where(self.mask, advantage, 0.0)
 
     def turn_mean(self, values: torch.Tensor) -> torch.Tensor:
         """Return (m, 1) the mean over each turn's tokens of values (m, L) that are 0 where masked."""
