@@ -164,7 +164,7 @@ def gvpo(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, gvpo_beta: 
     # There are at most as many groups as rollouts.
     sums = of_turns.new_zeros(tokens.n_rollouts, 2).index_add(0, ids, of_turns)[ids]
     total, present = sums[:, :1], sums[:, 1:]
-    if (present - n).abs().max() > 0.5:
+    if ((present - n).abs() > 0.5).any():
         raise ValueError("a minibatch cuts a group of rollouts; surrogate='gvpo' needs whole groups.")
     own = each.new_zeros(tokens.n_rollouts).index_add(0, tokens.owner, each)[tokens.owner].unsqueeze(1)
     error = own - (total / n.clamp(min=1) + tokens.columns["rollout_advantage"])
