@@ -147,7 +147,7 @@ What follows is our reading of the tables below; each sentence names where its n
   (claims `dapo-dynamic-sampling`, `ragen-filter`).
 * **Little or nothing to see here:** dividing by the spread or not in one environment (`curvature`), how losses are
   aggregated over filler (`aggregation`, and with environments of unlike length `length_spread`), how several rewards
-  are joined (`multi_reward`).
+  are joined, whatever their ranges (`multi_reward`) and number (`number_of_rewards`; `gdpo` gains a little with three).
 
 ## Choose a scheme
 

@@ -24,7 +24,7 @@ from agentic_gym.family import (
     spread_difficulty,
 )
 from agentic_gym.grammar import Tool
-from agentic_gym.knobs import Knobs, check_number
+from agentic_gym.knobs import Knobs, check_integer, check_number
 
 AUDIENCES = ("board", "engineers", "press", "public")
 FORMATS = ("slides", "memo", "bulletin", "leaflet")
@@ -97,13 +97,16 @@ class Report(Family):
 
     * ``accuracy_scale`` (default 10, 5 to 1000): how far accuracy outweighs the other components.
     * ``section_cost`` (default 0.5, 0.1 to 0.8): how much brevity each section costs.
+    * ``n_rewards`` (default 4, 1 to 4): how many of the components are paid, in the order above; the others are
+      0. The score counts all four.
 
     ``depth`` (default 3, 1 to 5): wanted topics. ``difficulty`` (default 0.5): mean probability that
     the brief does not tell the finding of a wanted topic; each prompt has its own. Tasks: the audiences.
 
     ## Known truth
-    Best value ``accuracy_scale + 1.5 - depth * section_cost``, best score 1, if there are at least
-    ``2 * depth + 1`` turns. Worst value ``-6 * section_cost``; submitting at once has it, too. To a
+    With all four rewards the best value is ``accuracy_scale + 1.5 - depth * section_cost``, and the worst
+    ``-6 * section_cost``; submitting at once has it, too. Best score 1, if there are at least
+    ``2 * depth + 1`` turns. To a
     policy that ignores the observation all topics, findings and formats are alike, so only the
     number m of topics that it writes counts; the expected score has a closed form (hypergeometric
     in the wanted topics among the m, binomial in the right sections among these), and ``chance`` is
@@ -123,11 +126,14 @@ class Report(Family):
     tasks = AUDIENCES
     illegal_penalty = -0.02
 
-    def __init__(self, knobs: Knobs, accuracy_scale: float = 10.0, section_cost: float = 0.5) -> None:
+    def __init__(
+        self, knobs: Knobs, accuracy_scale: float = 10.0, section_cost: float = 0.5, n_rewards: int = 4
+    ) -> None:
         """See the class docstring."""
         # Within these bounds a right section always pays more than it costs.
         self.accuracy_scale = check_number("accuracy_scale", accuracy_scale, 5.0, 1000.0)
         self.section_cost = check_number("section_cost", section_cost, 0.1, 0.8)
+        self.n_rewards = check_integer("n_rewards", n_rewards, 1, len(self.components))
         super().__init__(knobs)
         self._one_hot = OneHot(N_AUDIENCES, 1, *[1] * N_TOPICS, *[N_FINDINGS] * (2 * N_TOPICS))
         self.n_features = self._one_hot.width
@@ -159,6 +165,7 @@ class Report(Family):
         well_formed = (stage == WELL_FORMED) & ~worthless
         scale = np.array([self.accuracy_scale, 1.0, -self.section_cost, FORMAT_RANGE])
         self._worth = np.column_stack([accuracy, coverage, sections, well_formed]) * scale
+        self._worth[:, self.n_rewards :] = 0.0
         brevity = (N_TOPICS - sections) / (N_TOPICS - 1)
         quality = accuracy + coverage + brevity + well_formed
         quality /= quality[self._best]

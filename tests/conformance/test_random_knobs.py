@@ -30,6 +30,7 @@ OWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "Desk": {"depth": st.integers(1, 5), "tail": st.sampled_from([1.1, 2.0, 10.0])},
     "Report": {
         "depth": st.integers(1, 5), "accuracy_scale": st.floats(5.0, 1000.0), "section_cost": st.floats(0.1, 0.8),
+        "n_rewards": st.integers(1, 4),
     },
     "Chain": {"depth": st.integers(1, 9), "options": st.integers(2, 6), "graded": st.booleans()},
 }  # fmt: skip

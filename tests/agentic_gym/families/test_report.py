@@ -264,11 +264,39 @@ def test_state_keys_identify_states() -> None:
 
 
 @pytest.mark.parametrize(
-    "knobs", [{"accuracy_scale": 4.9}, {"accuracy_scale": "10"}, {"section_cost": 0.0}, {"section_cost": 0.9}]
-)
+    "knobs",
+    [
+        {"accuracy_scale": 4.9}, {"accuracy_scale": "10"}, {"section_cost": 0.0}, {"section_cost": 0.9},
+        {"n_rewards": 0}, {"n_rewards": 5}, {"n_rewards": 2.0},
+    ],
+)  # fmt: skip
 def test_knobs_are_checked(knobs: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(knobs))):
         AgenticVectorEnv(1, family="Report", **knobs)
+
+
+def earned_by_the_expert(n_rewards: int) -> np.ndarray:
+    engine = AgenticVectorEnv(50, family="Report", n_rewards=n_rewards)
+    engine.reset(options={"rollout": np.arange(50)})
+    value, over = np.zeros((50, 5)), np.zeros(50, dtype=bool)
+    for _ in range(2 * 3 + 1):
+        _, _, terminated, truncated, info = engine.step(engine.expert_message())
+        value += np.where(over[:, None], 0.0, info["reward_components"])
+        over |= terminated | truncated
+    assert over.all()
+    return value
+
+
+@pytest.mark.parametrize("n_rewards", [1, 2, 3, 4])
+def test_rewards_that_are_paid(n_rewards: int) -> None:
+    """The first components are as with all four, and the others nothing."""
+    every, some = (earned_by_the_expert(n) for n in (4, n_rewards))
+    np.testing.assert_array_equal(some[:, :n_rewards], every[:, :n_rewards])
+    assert not some[:, n_rewards:4].any() and every[:, :4].any(axis=0).all()
+    family = Report(Knobs(), n_rewards=n_rewards)
+    best = [family.accuracy_scale, 1.0, -3 * family.section_cost, 0.5]
+    assert family.closed_forms()["best_value"] == pytest.approx(sum(best[:n_rewards]))
+    assert family.value_range[0] == (-3.0 if n_rewards >= 3 else 0.0)
 
 
 def test_no_rows() -> None:
