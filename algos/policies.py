@@ -188,11 +188,10 @@ class MessagePolicy(BasePolicy):
 
         The same as ``optimizer.step()``, whose bookkeeping costs more than the step for a single tensor.
         """
-        state = self.optimizer.state[self._flat]
-        if not state:
+        state, group = self.optimizer.state[self._flat], self.optimizer.param_groups[0]
+        if not state or type(self.optimizer) is not torch.optim.Adam or group["amsgrad"] or group["maximize"]:
             self.optimizer.step()
             return
-        group = self.optimizer.param_groups[0]
         assert self._flat.grad is not None
         adam(
             [self._flat], [self._flat.grad], [state["exp_avg"]], [state["exp_avg_sq"]], [], [state["step"]],

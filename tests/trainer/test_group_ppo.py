@@ -279,6 +279,30 @@ def test_gradient_that_is_not_finite_is_skipped():
     assert model._skipped_steps == 1
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [
+        (torch.optim.Adam, {"fused": True}),
+        (torch.optim.Adam, {"fused": True, "weight_decay": 0.1, "betas": (0.5, 0.9)}),
+        (torch.optim.Adam, {"amsgrad": True}),
+        (torch.optim.Adam, {"maximize": True}),
+        (torch.optim.AdamW, {"weight_decay": 0.1}),
+        (torch.optim.SGD, {"momentum": 0.9}),
+    ],
+)
+def test_a_step_is_the_optimisers(optimizer, options):
+    policy, random = small_model().policy, torch.Generator().manual_seed(0)
+    policy.optimizer = optimizer([policy.flat_parameters], lr=0.1, **options)
+    other = policy.flat_parameters.clone()
+    expected = optimizer([other], lr=0.1, **options)
+    for _ in range(4):
+        policy.flat_parameters.grad.copy_(torch.randn(other.shape, generator=random))
+        other.grad = policy.flat_parameters.grad.clone()
+        policy.step()
+        expected.step()
+        assert torch.equal(policy.flat_parameters, other)
+
+
 def test_observations_that_are_not_finite_are_refused():
     class Broken(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,))
