@@ -138,8 +138,9 @@ def temporal(scheme: Scheme, advantage: FloatArray, table: Table) -> FloatArray:
     """Multiply each turn by its discounted reward to go over the rollout's mean of that (eqs 9 to 11).
 
     Rewards must not be negative; a rollout without any gets weights 1. An offset that makes them so is
-    discounted, too, so that with gamma < 1 it pays for ending early: policies may learn to answer
-    at once (they do in ``Search`` with an offset of 1; with gamma=1 they learn to search).
+    discounted, too, so that with gamma < 1 it pays for ending early. In ``Search`` with an offset of 1
+    some runs with the recipe's gamma stay near chance; with gamma=1 they learn
+    (``tests/trainer/test_every_recipe_learns.py``).
     """
     from algos.advantages.outcome import discounted
 

@@ -1,4 +1,4 @@
-"""Every recipe learns a short chain from scratch and a search from a base policy."""
+"""Every recipe learns a short chain from scratch and a search from a base policy, some with other settings."""
 
 import warnings
 
