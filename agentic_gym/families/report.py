@@ -106,10 +106,10 @@ class Report(Family):
     ## Known truth
     With all four rewards the best value is ``accuracy_scale + 1.5 - depth * section_cost``, and the worst
     ``-6 * section_cost``; submitting at once has it, too. Best score 1, if there are at least
-    ``2 * depth + 1`` turns. To a policy that ignores the observation all topics, findings and formats are alike, so only the
-    number m of topics that it writes counts; the expected score has a closed form (hypergeometric
-    in the wanted topics among the m, binomial in the right sections among these), and ``chance`` is
-    its maximum over m: 0.042 with the default knobs.
+    ``2 * depth + 1`` turns. To a policy that ignores the observation all topics, findings and formats
+    are alike, so only the number m of topics that it writes counts; the expected score has a closed
+    form (hypergeometric in the wanted topics among the m, binomial in the right sections among these),
+    and ``chance`` is its maximum over m: 0.042 with the default knobs.
 
     ## References
     Mirrors multi-reward training of GDPO and MAESTRO, and rubric-graded report writing.
