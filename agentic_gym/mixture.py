@@ -21,8 +21,8 @@ from agentic_gym.knobs import KNOB_NAMES, Knobs, check_integer, check_number, di
 
 MATCHED: tuple[dict[str, Any], ...] = (
     {"name": "ChainShort", "family": "Chain", "options": 4, "depth": 2, "reward_scale": 1.0},
-    {"name": "Database", "family": "Database", "depth": 1, "reward_scale": 1 / 40},
-    {"name": "Search", "family": "Search", "depth": 2, "reward_scale": 1 / 2},
+    {"name": "Database", "family": "Database", "depth": 1, "difficulty": 0.5, "reward_scale": 1 / 40},
+    {"name": "Search", "family": "Search", "entities": 8, "relations": 4, "depth": 2, "reward_scale": 1 / 2},
     {"name": "ChainLong", "family": "Chain", "options": 4, "depth": 5, "reward_scale": 1.0},
 )
 """Four environments whose values, times these scales, span about one unit each."""

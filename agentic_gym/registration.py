@@ -15,7 +15,7 @@ TABLE: dict[str, dict[str, Any]] = {
     "Search-v0": {"family": "Search"},
     "SearchHard-v0": {"family": "Search", "depth": 5, "difficulty": 0.6},
     "Household-v0": {"family": "Household"},
-    "HouseholdLong-v0": {"family": "Household", "depth": 3, "difficulty": 0.9},
+    "HouseholdLong-v0": {"family": "Household", "depth": 4, "difficulty": 0.9},
     "Shop-v0": {"family": "Shop"},
     "ShopDecoys-v0": {"family": "Shop", "difficulty": 1.0, "pages": 4},
     "Database-v0": {"family": "Database"},

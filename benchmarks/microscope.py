@@ -69,8 +69,8 @@ class Setting:
         scales = self.spread ** np.linspace(0.5, -0.5, self.n_environments)
         return [
             {
-                "family": "Chain", "name": f"chain-{depth}", "depth": depth, "reward_scale": float(scale),
-                "reward_noise": self.noise, "num_prompts": PROMPTS,
+                "family": "Chain", "name": f"chain-{depth}", "options": 16, "depth": depth, "num_prompts": PROMPTS,
+                "reward_scale": float(scale), "reward_noise": self.noise,
             }
             for depth, scale in zip(range(2, 2 + self.n_environments), scales, strict=True)
         ]  # fmt: skip

@@ -42,7 +42,7 @@ REFERENCE = "grpo"
 COMMAND = "python -m benchmarks report"
 MOST_NAMED = 4
 """Schemes that are named in a sentence; of more the number is given."""
-LARGE, FIRST = ("everything",), 10
+LARGE, FIRST = ("everything", "everything_raised"), 10
 """Experiments whose tables show only what differs from the reference."""
 Stored = Sequence[tuple[Experiment, pa.Table]]
 
@@ -157,9 +157,9 @@ largest difference first. Where nothing is listed the choice made no difference 
 """
 
 ORDER = (
-    "scale_mismatch", "levels", "depth", "clipping", "small_groups", "noise", "offset", "dense", "saturation",
+    "scale_mismatch", "levels", "depth", "clipping", "epochs", "small_groups", "noise", "offset", "dense", "saturation",
     "difficulty", "depth_spread", "length_spread", "frequency", "multi_reward", "aggregation", "budget", "curvature",
-    "everything",
+    "everything", "everything_raised",
 )  # fmt: skip
 """Of the experiments on the page; others come after these."""
 

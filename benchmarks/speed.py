@@ -49,7 +49,7 @@ GROUPS, GROUP_SIZE = 32, 8
 TURNS = GROUPS * GROUP_SIZE * 10
 MINIBATCHES = 4
 RECIPE_ENVIRONMENT = "agentic_gym/Search-v0"
-RECIPE_KNOBS = {"reward_offset": 1.0}
+RECIPE_KNOBS = {"entities": 8, "relations": 4, "reward_offset": 1.0}
 """Search, because it has all that recipes ask for; the offset makes rewards non-negative, as VGPO needs them."""
 FAMILIES = ("Chain", "Search", "Database", "Mixture")
 ROWS = (1, 64, 1024, 8192)

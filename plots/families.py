@@ -87,7 +87,7 @@ def describe_families() -> str:
         f"What a rollout has earned against its turn, in the {len(WORKLOADS)} families at their defaults: {LINES} test "
         "rollouts each of the expert and of random legal messages (one fixed set; single rollouts, so no intervals).",
         f"Of {ROLLOUTS} rollouts each, random messages succeed most often in {luckiest} ({chance[luckiest]:.3f}); "
-        f"the expert succeeds in {weakest:.1%} or more everywhere.",
+        f"the expert succeeds {'always' if weakest == 1 else f'in {weakest:.1%} or more'}.",
         "none; rollouts are played as the figure is drawn",
         "python -m plots families",
     )

@@ -61,7 +61,7 @@ class Chain(Family):
     ## Arguments
     Common knobs, and:
 
-    * ``options`` (default 16): number of options, 2 to 16.
+    * ``options`` (default 20): number of options, 2 to 32.
     * ``graded`` (default False): partial credit.
 
     ``depth`` (default 4, 1 to 64): cues. ``difficulty`` (default 0.5): mean share of cues with a
@@ -85,9 +85,9 @@ class Chain(Family):
     value_range = (0.0, 1.0)
     illegal_penalty = -0.05
 
-    def __init__(self, knobs: Knobs, options: int = 16, graded: bool = False) -> None:
+    def __init__(self, knobs: Knobs, options: int = 20, graded: bool = False) -> None:
         """See the class docstring."""
-        self.options = check_integer("options", options, 2, 16)
+        self.options = check_integer("options", options, 2, 32)
         self.graded = check_bool("graded", graded)
         super().__init__(knobs)
         check_integer("max_turns", self.turn_limit, self.depth, 10_000)

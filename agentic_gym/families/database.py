@@ -87,7 +87,7 @@ class Database(Family):
     (default ``3 * depth + 4``).
 
     ## Arguments
-    Common knobs. ``depth`` (default 2, 1 to 4): tickets. ``difficulty`` (default 0.5): mean
+    Common knobs. ``depth`` (default 2, 1 to 4): tickets. ``difficulty`` (default 0.6): mean
     probability that a ticket is conditional; each prompt has its own. Tasks: ``plain`` (no
     conditional ticket) and ``conditional``.
 
@@ -102,6 +102,7 @@ class Database(Family):
     components = ("cost", "outcome")
     default_depth = 2
     depth_range = (1, 4)
+    default_difficulty = 0.6
     tasks = ("plain", "conditional")
     illegal_penalty = -1.0
 

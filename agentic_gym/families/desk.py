@@ -25,7 +25,7 @@ from agentic_gym.family import (
     spread_difficulty,
 )
 from agentic_gym.grammar import Tool
-from agentic_gym.knobs import Knobs, check_number
+from agentic_gym.knobs import Knobs, check_integer, check_number
 
 SECTORS = ("banks", "energy", "retail", "steel", "ships", "tech")
 SOURCES = ("filings", "broker", "wire", "audit")
@@ -34,8 +34,8 @@ SPECIALIST = np.array([0, 1, 2, 1, 2, 0])
 """The index of the source that can be trusted in each sector."""
 N_REPORTERS, AUDIT = len(SOURCES) - 1, len(SOURCES) - 1
 MOST = len(LOTS)
-LOWEST_PRICE, N_PRICES = MOST, 7
-N_GAPS, N_WORTHS = 2 * MOST + 1, N_PRICES + 2 * MOST
+LOWEST_PRICE, MOST_PRICES = MOST, 60
+N_GAPS = 2 * MOST + 1
 RESEARCH, BUY, SELL, PASS = 2, 3, 4, 5
 FIRST_SOURCE = 6
 FIRST_LOT = FIRST_SOURCE + len(SOURCES)
@@ -61,7 +61,7 @@ class Desk(Family):
 
     ## Description
     Mirrors trading agents. A prompt is a sequence of ``depth`` quotes, shown one at a time: a sector
-    and an asked price from 3 to 9. The quote's worth differs from its price by a hidden gap of -3 to 3.
+    and an asked price from 3 to 38. The quote's worth differs from its price by a hidden gap of -3 to 3.
     ``research(source)`` asks for a report on the quote. In each sector one of the reporters
     ``filings``, ``broker`` and ``wire`` knows the worth: ``filings`` for banks and tech, ``broker``
     for energy and steel, ``wire`` for retail and ships, in all prompts. The others' reports look the
@@ -75,11 +75,11 @@ class Desk(Family):
     ``research(source)``, ``buy(lots)``, ``sell(lots)``, ``pass()``: 2 token slots, plus filler.
 
     ## Observation Space
-    One-hot: sector (6), price (7); of filings, broker and wire each the reported worth (13: 0 to 12)
-    and side (2: less, more); the size that the audit found (4: 0 to 3); quotes closed (``depth + 1``);
-    then the engine's three features (share of turns used, tool failure, illegal message). A source
-    that has not been asked about this quote shows nothing. After the last quote the observation keeps
-    showing it, without reports.
+    One-hot: sector (6), price (``prices``); of filings, broker and wire each the reported worth
+    (``prices + 6``: from 0) and side (2: less, more); the size that the audit found (4: 0 to 3); quotes
+    closed (``depth + 1``); then the engine's three features (share of turns used, tool failure, illegal
+    message). A source that has not been asked about this quote shows nothing. After the last quote the
+    observation keeps showing it, without reports.
 
     ## Starting State
     The first quote, no reports. Sectors, prices and gaps are uniform and independent.
@@ -107,6 +107,7 @@ class Desk(Family):
     Common knobs, and:
 
     * ``tail`` (default 2.0, 1.1 to 10): the tail index of ``a`` and ``b``; smaller is heavier.
+    * ``prices`` (default 36, 1 to 60): how many prices there are, from 3 up.
 
     ``depth`` (default 3, 1 to 5): quotes. ``difficulty`` (default 0.5): mean probability that opinions
     on a quote with a gap conflict; each prompt has its own. Tasks: ``calm`` (they do not conflict in
@@ -134,17 +135,18 @@ class Desk(Family):
     tasks = ("calm", "stressed")
     illegal_penalty = -1.0
 
-    def __init__(self, knobs: Knobs, tail: float = 2.0) -> None:
+    def __init__(self, knobs: Knobs, tail: float = 2.0, prices: int = 36) -> None:
         """See the class docstring."""
         self.tail = check_number("tail", tail, 1.1, 10.0)
+        self.prices = check_integer("prices", prices, 1, MOST_PRICES)
         super().__init__(knobs)
         self._worst = -LIMIT / self.depth
         self._largest_size = LIMIT / self.depth / BEST_MULTIPLE
         reported = min(max(self.turn_limit - self.depth, 0), len(SOURCES) * self.depth)
         fees = FEE_UNIT * (reported + (FEE[AUDIT] - 1) * min(reported, self.depth))
         self.value_range = (-LIMIT - float(fees), LIMIT)
-        reports = (N_WORTHS, 2) * N_REPORTERS
-        self._one_hot = OneHot(len(SECTORS), N_PRICES, *reports, MOST + 1, self.depth + 1)
+        reports = (self.prices + 2 * MOST, 2) * N_REPORTERS
+        self._one_hot = OneHot(len(SECTORS), self.prices, *reports, MOST + 1, self.depth + 1)
         self.n_features = self._one_hot.width
 
     def chance(self) -> float:
@@ -183,7 +185,7 @@ class Desk(Family):
         draw = streams.uniform(key[:, None], np.arange(1 + depth * (2 + N_REPORTERS)))
         share = spread_difficulty(self.difficulty, draw[:, :1, None])
         per_quote = draw[:, 1:].reshape(n, depth, 2 + N_REPORTERS)
-        (sector, price), _ = streams.digits(per_quote[:, :, 0], len(SECTORS), N_PRICES)
+        (sector, price), _ = streams.digits(per_quote[:, :, 0], len(SECTORS), self.prices)
         (claim,), rest = streams.digits(per_quote[:, :, 2:], N_GAPS)
         claim -= MOST
         conflict = (rest < share) & (claim != 0)

@@ -26,12 +26,16 @@ from agentic_gym.family import (
     spread_difficulty,
 )
 from agentic_gym.grammar import Tool
-from agentic_gym.knobs import Knobs, check_number
+from agentic_gym.knobs import Knobs, check_integer, check_number
 
 SITES = ("loader", "parser", "index", "cache", "router", "writer")
-STATEMENTS = ("add", "call", "copy", "drop", "sort", "swap", "trim", "wrap")
+STATEMENTS = (
+    "add", "call", "copy", "drop", "sort", "swap", "trim", "wrap", "bind", "cast", "chop", "clip",
+    "fold", "hash", "join", "link", "load", "lock", "mask", "move", "pack", "pair", "pop", "push",
+    "seek", "send", "skip", "slice", "split", "sum", "tag", "zip",
+)  # fmt: skip
 KINDS = ("typo", "logic", "interface")
-N_SITES, N_STATEMENTS = len(SITES), len(STATEMENTS)
+N_SITES = len(SITES)
 READ, INSPECT, EDIT, COMPILE, TEST, SUBMIT = range(2, 8)
 FIRST_SITE = 8
 FIRST_STATEMENT = FIRST_SITE + N_SITES
@@ -56,7 +60,7 @@ class Repair(Family):
     """Repair a program with compiler, tests and specification; the tests may miss a wrong fix.
 
     ## Description
-    Mirrors code-repair agents. A program has 6 sites, each holding one of 8 statements, of which
+    Mirrors code-repair agents. A program has 6 sites, each holding one of 32 statements, of which
     one is right. ``depth`` sites hold a wrong one, all faults of the same kind. ``read(site)``
     opens a site: it shows the statement that stands there and two plausible ones, of which one is
     the right one; a statement that is neither is suspicious, as all faults are at first.
@@ -77,8 +81,8 @@ class Repair(Family):
 
     ## Observation Space
     One-hot. The issue: kind (3) and the half of the program with the first fault (2). The site read
-    last (6), its two plausible statements (8 each), the one that stands there (8). The report on the
-    program as it is: built, not built, passed, failed, infrastructure down (5); the site named (6)
+    last (6), its two plausible statements and the one that stands there (``statements`` each). The
+    report on the program as it is: built, not built, passed, failed, infrastructure down (5); the site named (6)
     and the other one (6). The status of each site (6 times 3: edited since the last inspection,
     meets, violates; empty if neither edited nor inspected). Then the engine's three features (share
     of turns used, tool failure, illegal message).
@@ -100,6 +104,7 @@ class Repair(Family):
     Common knobs, and:
 
     * ``failure`` (default 0.02): probability of an infrastructure failure, 0 to 0.5.
+    * ``statements`` (default 32, 4 to 32): how many there are.
 
     ``depth`` (default 2, 1 to 3): faults. ``difficulty`` (default 0.5): mean probability that the
     tests miss a wrong statement that builds; each prompt has its own. Tasks: the kind of the faults
@@ -109,7 +114,7 @@ class Repair(Family):
     Of valid rollouts: best 1 (every fault takes 7 turns at most: locate, read two sites, two edits
     with an inspection each), worst -1. Submitting at once earns -1 for a typo, else -0.75. A policy
     that ignores the observation writes the same whatever the faults are: it is right with
-    probability ``1 / (C(6, depth) * 8 ** depth)`` at most, as fault sites and right statements are
+    probability ``1 / (C(6, depth) * statements ** depth)`` at most, as fault sites and right statements are
     uniform and further edits would have to hit the right statement as well. A policy that reads and
     edits, but trusts a pass instead of inspecting, has success ``1 - 0.375 * difficulty`` at depth 1.
 
@@ -128,22 +133,23 @@ class Repair(Family):
     value_range = (-1.0, 1.0)
     illegal_penalty = -0.02
 
-    def __init__(self, knobs: Knobs, failure: float = 0.02) -> None:
+    def __init__(self, knobs: Knobs, failure: float = 0.02, statements: int = 32) -> None:
         """See the class docstring."""
         self.failure = check_number("failure", failure, 0.0, 0.5)
+        self.statements = check_integer("statements", statements, 4, len(STATEMENTS))
         super().__init__(knobs)
-        hand = (N_SITES, N_STATEMENTS, N_STATEMENTS, N_STATEMENTS)
+        hand = (N_SITES, *[self.statements] * 3)
         report = (5, N_SITES, N_SITES)
         self._one_hot = OneHot(len(KINDS), 2, *hand, *report, *[3] * N_SITES)
         self.n_features = self._one_hot.width
         self._fault_sets = np.array(list(itertools.combinations(range(N_SITES), self.depth)), dtype=np.int8)
         # Every field but the standing statement can be empty.
-        sizes = [*[N_STATEMENTS] * N_SITES, *[4] * N_SITES, N_SITES + 1, *(size + 1 for size in report)]
+        sizes = [*[self.statements] * N_SITES, *[4] * N_SITES, N_SITES + 1, *(size + 1 for size in report)]
         self._place_values = np.cumprod([1, *sizes])
 
     def chance(self) -> float:
         """Fault sites and right statements are uniform; to edit more sites than faults only adds conditions."""
-        return 1.0 / (math.comb(N_SITES, self.depth) * N_STATEMENTS**self.depth)
+        return 1.0 / (math.comb(N_SITES, self.depth) * self.statements**self.depth)
 
     def closed_forms(self) -> dict[str, float]:
         """Without tool failures the expert fixes every fault in time, unless the infrastructure fails."""
@@ -157,27 +163,28 @@ class Repair(Family):
 
     def tools(self) -> Sequence[Tool]:
         """The six tools; their order and slots fix the token ids above."""
-        about = [Tool("read", (SITES,)), Tool("inspect", (SITES,)), Tool("edit", (SITES, STATEMENTS))]
+        statements = STATEMENTS[: self.statements]
+        about = [Tool("read", (SITES,)), Tool("inspect", (SITES,)), Tool("edit", (SITES, statements))]
         return [*about, *(Tool(name) for name in ("compile", "test", "submit"))]
 
     def start(self, key: streams.Keys) -> State:
         """Draw the faults, the plausible statements and what every statement would be worth."""
-        n = len(key)
-        draw = streams.uniform(key[:, None], np.arange(2 + N_SITES * (1 + N_STATEMENTS)))
+        n, statements = len(key), self.statements
+        draw = streams.uniform(key[:, None], np.arange(2 + N_SITES * (1 + statements)))
         (kind,), rest = streams.digits(draw[:, 0], len(KINDS))
         share = spread_difficulty(self.difficulty, rest)[:, None, None]
         faults = self._fault_sets[(draw[:, 1] * len(self._fault_sets)).astype(np.int64)]
         faulty = (faults[:, :, None] == np.arange(N_SITES)).any(axis=1)
-        sizes = (N_STATEMENTS, N_STATEMENTS - 1, N_STATEMENTS - 2, 2, 2)
+        sizes = (statements, statements - 1, statements - 2, 2, 2)
         (gold, step, further, swapped, turned), _ = streams.digits(draw[:, 2 : 2 + N_SITES], *sizes)
-        decoy = (gold + 1 + step) % N_STATEMENTS
+        decoy = (gold + 1 + step) % statements
         # A fault is neither of the plausible statements.
-        fault = (gold + 1 + (step + 1 + further) % (N_STATEMENTS - 1)) % N_STATEMENTS
+        fault = (gold + 1 + (step + 1 + further) % (statements - 1)) % statements
         site = np.full((n, N_SITES, 4), NOTHING, dtype=np.int8)
         site[:, :, FIRST] = np.where(swapped == 1, decoy, gold)
         site[:, :, SECOND] = np.where(swapped == 1, gold, decoy)
         site[:, :, STANDING] = np.where(faulty, fault, gold)
-        chance = draw[:, 2 + N_SITES :].reshape(n, N_SITES, N_STATEMENTS)
+        chance = draw[:, 2 + N_SITES :].reshape(n, N_SITES, statements)
         builds = np.where(chance < BROKEN_SHARE + (1.0 - BROKEN_SHARE) * share, MISSED, FAILING)
         quality = np.where(chance < BROKEN_SHARE, BROKEN, builds).astype(np.int8)
         initial = np.where(kind == TYPO, BROKEN, FAILING).astype(np.int8)[:, None, None]
@@ -270,7 +277,7 @@ class Repair(Family):
     def _quality(self, state: State, rows: IntArray) -> npt.NDArray[np.int8]:
         """Return what the standing statement of each site is worth."""
         standing = state["site"].take(rows, axis=0)[:, :, STANDING]
-        places = (rows[:, None] * N_SITES + np.arange(N_SITES)) * N_STATEMENTS + standing
+        places = (rows[:, None] * N_SITES + np.arange(N_SITES)) * self.statements + standing
         return state["quality"].reshape(-1).take(places)
 
     def _read(self, state: State, rows: IntArray, message: IntArray) -> None:

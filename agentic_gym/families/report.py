@@ -29,13 +29,12 @@ from agentic_gym.knobs import Knobs, check_integer, check_number
 AUDIENCES = ("board", "engineers", "press", "public")
 FORMATS = ("slides", "memo", "bulletin", "leaflet")
 TOPICS = ("market", "rivals", "costs", "risks", "staff", "law")
-FINDINGS = ("up", "down", "flat", "mixed")
+FINDINGS = ("up", "down", "flat", "mixed", "high", "low", "good", "poor")
 N_AUDIENCES, N_FORMATS = len(AUDIENCES), len(FORMATS)
-N_TOPICS, N_FINDINGS = len(TOPICS), len(FINDINGS)
+N_TOPICS = len(TOPICS)
 RESEARCH, WRITE, SUBMIT = 2, 3, 4
 FIRST_TOPIC = 5
 FIRST_FINDING = FIRST_TOPIC + N_TOPICS
-FIRST_FORMAT = FIRST_FINDING + N_FINDINGS
 FORMAT_RANGE = 0.5
 
 # Stages of a report, as counted in the state "ledger".
@@ -50,7 +49,7 @@ class Report(Family):
     ## Description
     Mirrors report-writing agents that are graded on several rewards of unequal ranges. A brief
     names an audience (4), the ``depth`` wanted topics (of 6) and, for some of these, the finding
-    (one of 4); half of the briefs are urgent. ``research(topic)`` shows the finding of a topic,
+    (one of 6); half of the briefs are urgent. ``research(topic)`` shows the finding of a topic,
     ``write(topic, finding)`` adds a section; a section stands once it is written, and further
     writes on its topic do nothing. ``submit(format)`` ends the rollout. The right format follows
     from a house style, the same in all prompts: slides for the board, memo for engineers, bulletin
@@ -63,8 +62,8 @@ class Report(Family):
 
     ## Observation Space
     One-hot: audience (4); urgent (1); per topic whether it is wanted (6 times 1); per topic the
-    finding, where the brief or research has shown it (6 times 4); per topic the finding that was
-    written (6 times 4); then the engine's three features (share of turns used, tool failure,
+    finding, where the brief or research has shown it (6 times ``findings``); per topic the finding that was
+    written (6 times ``findings``); then the engine's three features (share of turns used, tool failure,
     illegal message).
 
     ## Starting State
@@ -97,6 +96,7 @@ class Report(Family):
 
     * ``accuracy_scale`` (default 10, 5 to 1000): how far accuracy outweighs the other components.
     * ``section_cost`` (default 0.5, 0.1 to 0.8): how much brevity each section costs.
+    * ``findings`` (default 6, 2 to 8): how many there are.
     * ``n_rewards`` (default 4, 1 to 4): how many of the components are paid, in the order above; the others are
       0. The score counts all four.
 
@@ -109,7 +109,7 @@ class Report(Family):
     ``2 * depth + 1`` turns. To a policy that ignores the observation all topics, findings and formats
     are alike, so only the number m of topics that it writes counts; the expected score has a closed
     form (hypergeometric in the wanted topics among the m, binomial in the right sections among these),
-    and ``chance`` is its maximum over m: 0.042 with the default knobs.
+    and ``chance`` is its maximum over m: 0.019 with the default knobs.
 
     ## References
     Mirrors multi-reward training of GDPO and MAESTRO, and rubric-graded report writing.
@@ -126,23 +126,30 @@ class Report(Family):
     illegal_penalty = -0.02
 
     def __init__(
-        self, knobs: Knobs, accuracy_scale: float = 10.0, section_cost: float = 0.5, n_rewards: int = 4
+        self,
+        knobs: Knobs,
+        accuracy_scale: float = 10.0,
+        section_cost: float = 0.5,
+        n_rewards: int = 4,
+        findings: int = 6,
     ) -> None:
         """See the class docstring."""
         # Within these bounds a right section always pays more than it costs.
         self.accuracy_scale = check_number("accuracy_scale", accuracy_scale, 5.0, 1000.0)
         self.section_cost = check_number("section_cost", section_cost, 0.1, 0.8)
         self.n_rewards = check_integer("n_rewards", n_rewards, 1, len(self.components))
+        self.findings = check_integer("findings", findings, 2, len(FINDINGS))
+        self._first_format = FIRST_FINDING + self.findings
         super().__init__(knobs)
-        self._one_hot = OneHot(N_AUDIENCES, 1, *[1] * N_TOPICS, *[N_FINDINGS] * (2 * N_TOPICS))
+        self._one_hot = OneHot(N_AUDIENCES, 1, *[1] * N_TOPICS, *[self.findings] * (2 * N_TOPICS))
         self.n_features = self._one_hot.width
         wanted = itertools.combinations(range(N_TOPICS), self.depth)
         self._briefs = np.array([[0 if t in chosen else NOTHING for t in range(N_TOPICS)] for chosen in wanted])
         self._fill_ledger()
         worst, best = self._worth.sum(axis=1)[[MISSING * self._stride_of_stage, self._best]]
         self.value_range = (float(worst), float(best))
-        self._written_places = (N_FINDINGS + 1) ** np.arange(N_TOPICS)
-        self._known_places = (N_FINDINGS + 1) ** N_TOPICS * 2 ** np.arange(N_TOPICS)
+        self._written_places = (self.findings + 1) ** np.arange(N_TOPICS)
+        self._known_places = (self.findings + 1) ** N_TOPICS * 2 ** np.arange(N_TOPICS)
 
     def _fill_ledger(self) -> None:
         """Tabulate components and score over the places of the ledger.
@@ -175,7 +182,7 @@ class Report(Family):
         return max(self._blind_score(m) for m in range(1, min(N_TOPICS, self.turn_limit - 1) + 1))
 
     def _blind_score(self, sections: int) -> float:
-        depth, others, hit = self.depth, N_TOPICS - self.depth, 1.0 / N_FINDINGS
+        depth, others, hit = self.depth, N_TOPICS - self.depth, 1.0 / self.findings
         total = 0.0
         for wanted in range(max(0, sections - others), min(depth, sections) + 1):
             ways = math.comb(depth, wanted) * math.comb(others, sections - wanted) / math.comb(N_TOPICS, sections)
@@ -198,7 +205,8 @@ class Report(Family):
 
     def tools(self) -> Sequence[Tool]:
         """The three tools; their order and slots fix the token ids above."""
-        return [Tool("research", (TOPICS,)), Tool("write", (TOPICS, FINDINGS)), Tool("submit", (FORMATS,))]
+        findings = FINDINGS[: self.findings]
+        return [Tool("research", (TOPICS,)), Tool("write", (TOPICS, findings)), Tool("submit", (FORMATS,))]
 
     def start(self, key: streams.Keys) -> State:
         """Draw the brief and the findings."""
@@ -206,7 +214,7 @@ class Report(Family):
         draw = streams.uniform(key[:, None], np.arange(N_TOPICS + 2))
         share = spread_difficulty(self.difficulty, draw[:, :1])
         (audience, urgent, chosen), _ = streams.digits(draw[:, 1], N_AUDIENCES, 2, len(self._briefs))
-        (finding,), rest = streams.digits(draw[:, 2:], N_FINDINGS)
+        (finding,), rest = streams.digits(draw[:, 2:], self.findings)
         brief = np.empty((n, FIRST_WANTED + N_TOPICS), dtype=np.int8)
         brief[:, AUDIENCE], brief[:, FIRST_WANTED:] = audience, self._briefs[chosen]
         brief[:, URGENT] = np.where(urgent, 0, NOTHING)
@@ -233,7 +241,7 @@ class Report(Family):
         write, research = missing[at] & (finding != NOTHING), missing[at] & (finding == NOTHING)
         message = np.zeros((len(rows), self.grammar.n_slots), dtype=np.int64)
         message[:, 0] = np.select([write, research], [WRITE, RESEARCH], SUBMIT)
-        message[:, 1] = np.where(missing[at], FIRST_TOPIC + topic, FIRST_FORMAT + self._format(state, rows))
+        message[:, 1] = np.where(missing[at], FIRST_TOPIC + topic, self._first_format + self._format(state, rows))
         message[:, 2] = np.where(write, FIRST_FINDING + finding.astype(np.int64), 0)
         return message
 
@@ -245,7 +253,7 @@ class Report(Family):
         """The submission in the right format, which is the last message of the best report."""
         message = np.zeros((len(rows), self.grammar.n_slots), dtype=np.int64)
         message[:, 0] = SUBMIT
-        message[:, 1] = FIRST_FORMAT + self._format(state, rows)
+        message[:, 1] = self._first_format + self._format(state, rows)
         return message
 
     def apply(self, state: State, rows: IntArray, message: IntArray, draws: Draws) -> Outcome:
@@ -273,7 +281,7 @@ class Report(Family):
         state["ledger"][rows] += new * np.where(wanted, self._stride_of_wanted + right, self._stride_of_other)
 
     def _submit(self, state: State, rows: IntArray, message: IntArray) -> None:
-        well_formed = message[:, 1] - FIRST_FORMAT == self._format(state, rows)
+        well_formed = message[:, 1] - self._first_format == self._format(state, rows)
         state["ledger"][rows] += np.where(well_formed, WELL_FORMED, ILL_FORMED) * self._stride_of_stage
 
     def timeout(self, state: State, rows: IntArray) -> FloatArray:

@@ -23,14 +23,15 @@ from agentic_gym.family import (
     spread_difficulty,
 )
 from agentic_gym.grammar import Tool
-from agentic_gym.knobs import Knobs
+from agentic_gym.knobs import Knobs, check_integer
 
-ENTITIES = ("Ada", "Bly", "Cai", "Dee", "Eli", "Fay", "Gus", "Hal")
-RELATIONS = ("teacher", "rival", "neighbour", "patron")
-N_ENTITIES, N_RELATIONS = len(ENTITIES), len(RELATIONS)
+ENTITIES = (
+    "Ada", "Bly", "Cai", "Dee", "Eli", "Fay", "Gus", "Hal", "Ivo", "Jan", "Kit", "Liv",
+    "Max", "Noa", "Oda", "Pia", "Quy", "Ras", "Sue", "Tom", "Uma", "Vic", "Wim", "Zoe",
+)  # fmt: skip
+RELATIONS = ("teacher", "rival", "neighbour", "patron", "cousin", "tenant", "partner", "pupil")
 LOOKUP, CHECK, ANSWER = 2, 3, 4
 FIRST_ENTITY = 5
-FIRST_RELATION = FIRST_ENTITY + N_ENTITIES
 FACTS = 1000
 """Where a prompt's draws for its facts begin; the question's draws come before."""
 NO_ANSWER = -1.0
@@ -46,7 +47,7 @@ class Search(Family):
 
     ## Description
     Mirrors search agents on multi-hop questions. Each prompt has its own knowledge base: every
-    pair of one of 8 entities and one of 4 relations leads to another entity. The question names a
+    pair of one of 24 entities and one of 8 relations leads to another entity. The question names a
     start and a path of relations ("who is the patron of the rival of Ada?"). ``lookup(entity,
     relation)`` finds the fact. Some facts are doubtful: where such a fact is the next hop, the
     look-up returns two candidates, and ``check(entity)`` with either of them says which one is
@@ -57,10 +58,10 @@ class Search(Family):
     ``lookup(entity, relation)``, ``check(entity)``, ``answer(entity)``: 3 token slots, plus filler.
 
     ## Observation Space
-    One-hot: the path (``depth`` relations of 4, empty where it is shorter), hops established so far
-    (``depth + 1``), the entity established last (8), two open candidates (8 each), the entity that
-    the last look-up returned if it was off the path (8); then the engine's three features (share
-    of turns used, tool failure, illegal message).
+    One-hot: the path (``depth`` times ``relations``, empty where it is shorter), hops established so far
+    (``depth + 1``), the entity established last, two open candidates, and the entity that the last
+    look-up returned if it was off the path (``entities`` each); then the engine's three features
+    (share of turns used, tool failure, illegal message).
 
     ## Starting State
     The question; the start is the established entity and no hop is established.
@@ -73,13 +74,19 @@ class Search(Family):
     Termination by ``answer``; truncation after ``max_turns`` (default ``2 * depth + 2``).
 
     ## Arguments
-    Common knobs. ``depth`` (default 3, 2 to 6) is the longest path; tasks are ``(depth-1)``-hop
-    and ``depth``-hop questions. ``difficulty`` (default 0.3) is the mean probability that a fact
-    is doubtful; each prompt has its own.
+    Common knobs, and:
+
+    * ``entities`` (default 24, 4 to 24): how many there are.
+    * ``relations`` (default 8, 2 to 8): how many there are.
+
+    ``depth`` (default 3, 2 to 6) is the longest path; tasks are ``(depth-1)``-hop and
+    ``depth``-hop questions. ``difficulty`` (default 0.3) is the mean probability that a fact is
+    doubtful; each prompt has its own.
 
     ## Known truth
-    Best 1, worst -1 (never answering). Without looking anything up, an answer is right with
-    probability 1/7 at most (another entity than the start after one hop, the start after two).
+    Best 1, worst -1 (never answering). Without looking anything up, an answer to a question of up to
+    three hops is right with probability ``1 / (entities - 1)`` at most (another entity than the start
+    after one hop, the start after two).
 
     ## Version History
     * v0: initial version.
@@ -93,19 +100,22 @@ class Search(Family):
     value_range = (-1.0, 1.0)
     illegal_penalty = -0.05
 
-    def __init__(self, knobs: Knobs) -> None:
+    def __init__(self, knobs: Knobs, entities: int = 24, relations: int = 8) -> None:
         """See the class docstring."""
+        self.entities = check_integer("entities", entities, 4, len(ENTITIES))
+        self.relations = check_integer("relations", relations, 2, len(RELATIONS))
+        self._first_relation = FIRST_ENTITY + self.entities
         super().__init__(knobs)
         self.tasks = (f"{self.depth - 1}-hop", f"{self.depth}-hop")
-        self._one_hot = OneHot(*[N_RELATIONS] * self.depth, self.depth + 1, *[N_ENTITIES] * 4)
+        self._one_hot = OneHot(*[self.relations] * self.depth, self.depth + 1, *[self.entities] * 4)
         self.n_features = self._one_hot.width
         # Every field of the evidence can be empty.
-        sizes = [self.depth + 2, *[N_ENTITIES + 1] * 4]
+        sizes = [self.depth + 2, *[self.entities + 1] * 4]
         self._place_values = np.cumprod([1, *sizes])
 
     def chance(self) -> float:
-        """No entity is the answer more often than 1 in 7, given the start."""
-        return 1.0 / (N_ENTITIES - 1)
+        """Start and facts are uniform; a fact never leads to its own subject."""
+        return 1.0 / (self.entities - 1)
 
     def closed_forms(self) -> dict[str, float]:
         """Without tool failures the expert finds every answer in time."""
@@ -117,19 +127,16 @@ class Search(Family):
 
     def tools(self) -> Sequence[Tool]:
         """The three tools; their order and slots fix the token ids above."""
-        return [
-            Tool("lookup", (ENTITIES, RELATIONS)),
-            Tool("check", (ENTITIES,)),
-            Tool("answer", (ENTITIES,)),
-        ]
+        entities, relations = ENTITIES[: self.entities], RELATIONS[: self.relations]
+        return [Tool("lookup", (entities, relations)), Tool("check", (entities,)), Tool("answer", (entities,))]
 
     def start(self, key: streams.Keys) -> State:
         """Draw the question; the knowledge base is a function of the key and is not stored."""
         draw = streams.uniform(key[:, None], np.arange(self.depth + 1))
-        (shorter, start), rest = streams.digits(draw[:, 0], 2, N_ENTITIES)
+        (shorter, start), rest = streams.digits(draw[:, 0], 2, self.entities)
         # One column more than hops: a path always ends with NOTHING.
         path = np.full((len(key), self.depth + 1), NOTHING, dtype=np.int8)
-        path[:, :-1] = draw[:, 1:] * N_RELATIONS
+        path[:, :-1] = draw[:, 1:] * self.relations
         path[shorter == 1, -2] = NOTHING
         evidence = np.full((len(key), 5), NOTHING, dtype=np.int8)
         evidence[:, REACHED] = 0
@@ -145,9 +152,17 @@ class Search(Family):
 
     def _follow(self, key: streams.Keys, path: npt.NDArray[np.int8], entity: IntArray) -> IntArray:
         for relation in path[:, :-1].T:
-            target, _ = _fact(key, entity, relation)
+            target, _ = self._fact(key, entity, relation)
             entity = np.where(relation == NOTHING, entity, target)
         return entity
+
+    def _fact(
+        self, key: streams.Keys, entity: npt.NDArray[np.integer], relation: npt.NDArray[np.integer]
+    ) -> tuple[IntArray, FloatArray]:
+        """Return the entities that facts lead to, and a uniform number each for their further properties."""
+        draw = streams.uniform(key, FACTS + entity * np.int64(self.relations) + relation)
+        (step,), rest = streams.digits(draw, self.entities - 1)
+        return (entity + 1 + step) % self.entities, rest
 
     def observe(self, state: State, rows: IntArray) -> Features:
         """Show the question and the evidence so far."""
@@ -162,7 +177,7 @@ class Search(Family):
         message = np.zeros((len(rows), self.grammar.n_slots), dtype=np.int64)
         message[:, 0] = np.where(undecided, CHECK, np.where(finished, ANSWER, LOOKUP))
         message[:, 1] = FIRST_ENTITY + np.where(undecided, candidate, evidence[:, ESTABLISHED])
-        message[:, 2] = np.where(undecided | finished, 0, FIRST_RELATION + relation)
+        message[:, 2] = np.where(undecided | finished, 0, self._first_relation + relation)
         return message
 
     def ground_truth(self, state: State, rows: IntArray) -> IntArray:
@@ -177,7 +192,7 @@ class Search(Family):
         tool, entity = message[:, 0], message[:, 1] - FIRST_ENTITY
         lookups, checks = indices(tool == LOOKUP), indices(tool == CHECK)
         if len(lookups):
-            relation = message[lookups, 2] - FIRST_RELATION
+            relation = message[lookups, 2] - self._first_relation
             self._lookup(state, rows[lookups], entity[lookups], relation)
         if len(checks):
             self._check(state, rows[checks], entity[checks])
@@ -192,11 +207,11 @@ class Search(Family):
 
     def _lookup(self, state: State, rows: IntArray, entity: IntArray, relation: IntArray) -> None:
         evidence = state["evidence"][rows]
-        target, rest = _fact(state["key"][rows], entity, relation)
-        (step, swapped), rest = streams.digits(rest, N_ENTITIES - 2, 2)
+        target, rest = self._fact(state["key"][rows], entity, relation)
+        (step, swapped), rest = streams.digits(rest, self.entities - 2, 2)
         # Another entity than the subject, as every target is, and than the target.
-        distance = (target - entity) % N_ENTITIES
-        decoy = (entity + 1 + (distance + step) % (N_ENTITIES - 1)) % N_ENTITIES
+        distance = (target - entity) % self.entities
+        decoy = (entity + 1 + (distance + step) % (self.entities - 1)) % self.entities
         next_relation = state["path"][rows, evidence[:, REACHED]]
         useful = (entity == evidence[:, ESTABLISHED]) & (relation == next_relation)
         doubtful = useful & (rest < state["share"][rows])
@@ -214,7 +229,7 @@ class Search(Family):
         meant = (entity == evidence[:, CANDIDATE_1]) | (entity == evidence[:, CANDIDATE_2])
         rows, evidence = rows[meant], evidence[meant]
         relation = state["path"][rows, evidence[:, REACHED]]
-        evidence[:, ESTABLISHED], _ = _fact(state["key"][rows], evidence[:, ESTABLISHED], relation)
+        evidence[:, ESTABLISHED], _ = self._fact(state["key"][rows], evidence[:, ESTABLISHED], relation)
         evidence[:, REACHED] += 1
         evidence[:, [CANDIDATE_1, CANDIDATE_2]] = NOTHING
         state["evidence"][rows] = evidence
@@ -248,12 +263,3 @@ class Search(Family):
         if aside != NOTHING:
             text += f" The last look-up found {ENTITIES[aside]}, off the trail."
         return text
-
-
-def _fact(
-    key: streams.Keys, entity: npt.NDArray[np.integer], relation: npt.NDArray[np.integer]
-) -> tuple[IntArray, FloatArray]:
-    """Return the entities that facts lead to, and a uniform number each for their further properties."""
-    draw = streams.uniform(key, FACTS + entity * np.int64(N_RELATIONS) + relation)
-    (step,), rest = streams.digits(draw, N_ENTITIES - 1)
-    return (entity + 1 + step) % N_ENTITIES, rest

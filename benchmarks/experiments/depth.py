@@ -11,9 +11,9 @@ EXPERIMENT = Experiment(
     axis="hops of the longer questions",
     metric="mean",
     regimes=(
-        Regime("2-hops", "agentic_gym/Search-v0", {"depth": 2}, 2.0),
-        Regime("3-hops", "agentic_gym/Search-v0", {"depth": 3}, 3.0),
-        Regime("4-hops", "agentic_gym/Search-v0", {"depth": 4}, 4.0),
+        Regime("2-hops", "agentic_gym/Search-v0", {"entities": 8, "relations": 4, "depth": 2}, 2.0),
+        Regime("3-hops", "agentic_gym/Search-v0", {"entities": 8, "relations": 4, "depth": 3}, 3.0),
+        Regime("4-hops", "agentic_gym/Search-v0", {"entities": 8, "relations": 4, "depth": 4}, 4.0),
     ),
     schemes=(
         "grpo",

@@ -11,9 +11,9 @@ EXPERIMENT = Experiment(
     axis="range of the widest component over the others",
     metric="mean",
     regimes=(
-        Regime("accuracy-5", "agentic_gym/Report-v0", {"depth": 2, "accuracy_scale": 5.0}, 5.0),
-        Regime("accuracy-10", "agentic_gym/Report-v0", {"depth": 2, "accuracy_scale": 10.0}, 10.0),
-        Regime("accuracy-100", "agentic_gym/Report-v0", {"depth": 2, "accuracy_scale": 100.0}, 100.0),
+        Regime("accuracy-5", "agentic_gym/Report-v0", {"findings": 4, "depth": 2, "accuracy_scale": 5.0}, 5.0),
+        Regime("accuracy-10", "agentic_gym/Report-v0", {"findings": 4, "depth": 2, "accuracy_scale": 10.0}, 10.0),
+        Regime("accuracy-100", "agentic_gym/Report-v0", {"findings": 4, "depth": 2, "accuracy_scale": 100.0}, 100.0),
     ),
     schemes=(
         "grpo",

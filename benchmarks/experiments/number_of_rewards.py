@@ -11,7 +11,8 @@ EXPERIMENT = Experiment(
     axis="rewards that are paid: accuracy, coverage, brevity, format (the score counts all four)",
     metric="mean",
     regimes=tuple(
-        Regime(f"rewards-{n}", "agentic_gym/Report-v0", {"depth": 2, "n_rewards": n}, float(n)) for n in (1, 2, 3, 4)
+        Regime(f"rewards-{n}", "agentic_gym/Report-v0", {"findings": 4, "depth": 2, "n_rewards": n}, float(n))
+        for n in (1, 2, 3, 4)
     ),
     schemes=(
         "grpo",

@@ -1,15 +1,19 @@
 """The three families by hand: what observations say, what messages do, and what is drawn."""
 
 import itertools
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from agentic_gym import AgenticVectorEnv
+from agentic_gym.families import search
 from agentic_gym.families.database import FIRST_NAME, FIRST_ROW, FIRST_STATUS
 
 NONE = -1
+ENTITIES, RELATIONS = 24, 8
+"""Search's default sizes."""
 
 
 def fields(observation: np.ndarray, *sizes: int) -> list[np.ndarray]:
@@ -26,13 +30,26 @@ def chain_expert(engine: AgenticVectorEnv, observation: np.ndarray) -> np.ndarra
     return np.stack([2 + device, 4 + (symbol + shift) % options], axis=1)
 
 
-def search_expert(engine: AgenticVectorEnv, observation: np.ndarray) -> np.ndarray:
-    depth = engine.family.depth
-    *path, reached, established, first, _, _ = fields(observation[:, :-3], *[4] * depth, depth + 1, *[8] * 4)
+def search_fields(
+    observation: np.ndarray, entities: int = ENTITIES, relations: int = RELATIONS, depth: int = 3
+) -> list[np.ndarray]:
+    """The path, hops established, the entity established, two candidates, and the one off the path."""
+    sizes = (*[relations] * depth, depth + 1, *[entities] * 4)
+    assert observation.shape[1] == sum(sizes) + 3
+    return fields(observation[:, :-3], *sizes)
+
+
+def search_expert(
+    engine: AgenticVectorEnv, observation: np.ndarray, entities: int = ENTITIES, relations: int = RELATIONS
+) -> np.ndarray:
+    words = ("lookup", "check", "answer", *search.ENTITIES[:entities], *search.RELATIONS[:relations])
+    assert tuple(engine.grammar.vocabulary[2:]) == words
+    *path, reached, established, first, _, _ = search_fields(observation, entities, relations, engine.family.depth)
     hop = np.stack([*path, np.full(len(reached), NONE)], axis=1)[np.arange(len(reached)), reached]
     check, answer = first != NONE, hop == NONE
     tool = np.where(check, 3, np.where(answer, 4, 2))
-    return np.stack([tool, 5 + np.where(check, first, established), np.where(tool == 2, 13 + hop, 0)], axis=1)
+    relation = np.where(tool == 2, 5 + entities + hop, 0)
+    return np.stack([tool, 5 + np.where(check, first, established), relation], axis=1)
 
 
 def database_expert(engine: AgenticVectorEnv, observation: np.ndarray) -> np.ndarray:
@@ -60,6 +77,8 @@ def database_expert(engine: AgenticVectorEnv, observation: np.ndarray) -> np.nda
         (chain_expert, {"family": "Chain", "depth": 6, "options": 5, "max_turns": 9}),
         (search_expert, {"family": "Search", "difficulty": 0.6}),
         (search_expert, {"family": "Search", "depth": 5}),
+        (partial(search_expert, entities=8, relations=4), {"family": "Search", "entities": 8, "relations": 4}),
+        (partial(search_expert, entities=4, relations=2), {"family": "Search", "entities": 4, "relations": 2}),
         (database_expert, {"family": "Database", "depth": 3, "max_turns": 25}),
     ],
     ids=lambda value: value["family"] if isinstance(value, dict) else "",
@@ -120,37 +139,71 @@ def test_chain_draws_what_it_documents() -> None:
         assert (engine.reset(seed=0)[1]["task"] == task).all()
 
 
-def test_search_knowledge_is_consistent() -> None:
+SEARCH_SIZES = pytest.mark.parametrize(("entities", "relations", "knobs"), [
+    (ENTITIES, RELATIONS, {}),
+    (8, 4, {"entities": 8, "relations": 4}),
+    (4, 2, {"entities": 4, "relations": 2}),
+])  # fmt: skip
+
+
+@SEARCH_SIZES
+def test_search_knowledge_is_consistent(entities: int, relations: int, knobs: dict[str, int]) -> None:
     """A fact is the same whenever it is asked; it never leads to its subject; all targets are equally likely."""
-    n, counts = 4000, np.zeros((8, 8))
-    engine = AgenticVectorEnv(n, family="Search", difficulty=0.0, max_turns=50, autoreset_mode="Disabled")
+    n, counts = 16_000, np.zeros((entities, entities))
+    engine = AgenticVectorEnv(
+        n, family="Search", difficulty=0.0, max_turns=50, num_prompts=n, autoreset_mode="Disabled", **knobs
+    )
     observation, _ = engine.reset(options={"prompt": np.arange(n)})
     answers: dict[tuple[int, int], np.ndarray] = {}
-    established = fields(observation[:, 16:24], 8)[0]
-    for entity, relation in [(0, 0), (3, 2), (7, 1), (0, 0), (3, 2)]:
-        message = np.tile([2, 5 + entity, 13 + relation], (n, 1))
+    established = search_fields(observation, entities, relations)[4]
+    last = entities - 1
+    for entity, relation in [(0, 0), (2, relations - 1), (last, 1), (0, 0), (2, relations - 1)]:
+        message = np.tile([2, 5 + entity, 5 + entities + relation], (n, 1))
         observation, *_ = engine.step(message)
-        now, aside = fields(observation[:, 16:24], 8)[0], fields(observation[:, 40:48], 8)[0]
+        *_, now, _, _, aside = search_fields(observation, entities, relations)
         found = np.where(aside == NONE, now, aside)
-        counts[entity] += np.bincount(found, minlength=8)
+        counts[entity] += np.bincount(found, minlength=entities)
         assert (found != entity).all()
         if (entity, relation) in answers:
             same = (aside != NONE) | (established != entity)
             np.testing.assert_array_equal(found[same], answers[entity, relation][same])
         answers[entity, relation] = found
-    share = counts[[0, 3, 7]] / counts[[0, 3, 7]].sum(axis=1, keepdims=True)
-    assert (np.diag(share[:, [0, 3, 7]]) == 0).all() and np.abs(share[share > 0] - 1 / 7).max() < 0.03
+    asked = [0, 2, last]
+    share = counts[asked] / counts[asked].sum(axis=1, keepdims=True)
+    expected = np.full((3, entities), 1 / last)
+    expected[[0, 1, 2], asked] = 0
+    assert (share[expected == 0] == 0).all() and np.abs(share - expected).max() < 0.21 / last
 
 
-def test_search_doubtful_facts() -> None:
+@SEARCH_SIZES
+def test_search_facts_are_independent(entities: int, relations: int, knobs: dict[str, int]) -> None:
+    """Each pair of an entity and a relation has a fact of its own."""
+    n = 1000
+    engine = AgenticVectorEnv(
+        n, family="Search", difficulty=0.0, max_turns=400, num_prompts=n, autoreset_mode="Disabled", **knobs
+    )
+    engine.reset(options={"prompt": np.arange(n)})
+    steps = []
+    for entity, relation in itertools.product(range(entities), range(relations)):
+        observation, *_ = engine.step(np.tile([2, 5 + entity, 5 + entities + relation], (n, 1)))
+        *_, now, _, _, aside = search_fields(observation, entities, relations)
+        steps.append((np.where(aside == NONE, now, aside) - entity) % entities)
+    chance = 1 / (entities - 1)
+    for index, step in enumerate(steps[:-1]):
+        equal = (step == np.array(steps[index + 1 :])).mean(axis=1)
+        np.testing.assert_allclose(equal, chance, atol=5.5 * np.sqrt(chance * (1 - chance) / n))
+
+
+@SEARCH_SIZES
+def test_search_doubtful_facts(entities: int, relations: int, knobs: dict[str, int]) -> None:
     """Two candidates, the right one first as often as last; either check settles; the decoy is possible."""
     n = 4000
     for difficulty in (0.0, 0.3, 1.0):
-        engine = AgenticVectorEnv(n, family="Search", difficulty=difficulty, autoreset_mode="Disabled")
+        engine = AgenticVectorEnv(n, family="Search", difficulty=difficulty, autoreset_mode="Disabled", **knobs)
         observation, _ = engine.reset(seed=0)
-        subject = fields(observation[:, 16:24], 8)[0]
+        subject = search_fields(observation, entities, relations)[4]
         observation, *_ = engine.step(engine.expert_message())
-        first, second = fields(observation[:, 24:40], 8, 8)
+        first, second = search_fields(observation, entities, relations)[5:7]
         doubtful = first != NONE
         assert doubtful.mean() == pytest.approx(difficulty, abs=0.03)
         assert (doubtful == (second != NONE)).all()
@@ -158,11 +211,18 @@ def test_search_doubtful_facts() -> None:
         twin = engine.clone(n, "Disabled")
         twin.restore(engine.snapshot())
         checks = [np.stack([np.full(n, 3), 5 + np.maximum(c, 0), np.zeros(n, int)], axis=1) for c in (first, second)]
-        one, two = (fields(e.step(m)[0][:, 16:24], 8)[0] for e, m in zip((engine, twin), checks, strict=True))
+        one, two = (
+            search_fields(e.step(m)[0], entities, relations)[4] for e, m in zip((engine, twin), checks, strict=True)
+        )
         np.testing.assert_array_equal(one[doubtful], two[doubtful])
         assert ((one == first) | (one == second))[doubtful].all()
         if difficulty == 1.0:
             assert np.mean(one == first) == pytest.approx(0.5, abs=0.04)
+            decoy = np.where(one == first, second, first)
+            right, wrong = (one - subject) % entities, (decoy - subject) % entities
+            for apart, most in ((right, entities - 1), ((wrong - right) % (entities - 1), entities - 2)):
+                share, atol = np.bincount(apart, minlength=most + 1) / n, 5.5 * np.sqrt((most - 1) / n) / most
+                np.testing.assert_allclose(share, [0, *[1 / most] * most], atol=atol)
 
 
 def test_search_answers() -> None:
@@ -173,7 +233,7 @@ def test_search_answers() -> None:
     assert (reward == 1).all() and terminated.all() and after["is_success"].all() and (after["score"] == 1).all()
     _, info = engine.reset(seed=0)
     wrong = info["ground_truth"].copy()
-    wrong[:, 1] = 5 + (wrong[:, 1] - 4) % 8
+    wrong[:, 1] = 5 + (wrong[:, 1] - 4) % ENTITIES
     _, reward, terminated, _, after = engine.step(wrong)
     assert (reward == 0).all() and terminated.all() and not after["is_success"].any() and (after["score"] == 0).all()
     _, info = engine.reset(seed=0)
@@ -185,16 +245,36 @@ def test_search_answers() -> None:
     assert (reward == -1).all() and truncated.all() and (info["turn"] == engine.family.turn_limit).all()
 
 
-def test_search_questions() -> None:
+@SEARCH_SIZES
+def test_search_questions(entities: int, relations: int, knobs: dict[str, int]) -> None:
     """Both lengths are equally frequent, and relations and starts uniform."""
-    engine = AgenticVectorEnv(20_000, family="Search", depth=4, num_prompts=20_000)
-    observation, info = engine.reset(options={"prompt": np.arange(20_000)})
+    n = 20_000
+    engine = AgenticVectorEnv(n, family="Search", depth=4, num_prompts=n, **knobs)
+    observation, info = engine.reset(options={"prompt": np.arange(n)})
     assert info["task"].mean() == pytest.approx(0.5, abs=0.015)
-    *path, reached, established = fields(observation[:, :29], *[4] * 4, 5, 8)
+    *path, reached, established, first, second, aside = search_fields(observation, entities, relations, depth=4)
     assert ((path[3] == NONE) == (info["task"] == 0)).all() and all((p != NONE).all() for p in path[:3])
-    np.testing.assert_allclose(np.bincount(path[1]) / 20_000, 0.25, atol=0.015)
-    np.testing.assert_allclose(np.bincount(established) / 20_000, 1 / 8, atol=0.012)
-    assert (reached == 0).all()
+    for drawn, size in ((path[0], relations), (path[1], relations), (path[2], relations), (established, entities)):
+        atol = 4.8 * np.sqrt((size - 1) / n) / size  # standard errors
+        np.testing.assert_allclose(np.bincount(drawn, minlength=size) / n, 1 / size, atol=atol)
+    assert (reached == 0).all() and all((entity == NONE).all() for entity in (first, second, aside))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        *(("entities", value, r"\[4, 24\]") for value in (3, 25, 8.0, True, "8", None)),
+        *(("relations", value, r"\[2, 8\]") for value in (1, 9, 4.0, True, "4", None)),
+    ],
+)
+def test_search_sizes_are_validated(name: str, value: Any, allowed: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{name}={value!r} is not allowed: it must be an integer in {allowed}"):
+        AgenticVectorEnv(1, family="Search", **{name: value})
+
+
+def test_search_sizes_may_be_of_any_integer_type() -> None:
+    engine = AgenticVectorEnv(2, family="Search", entities=np.int8(24), relations=np.int8(8))
+    np.testing.assert_array_equal(engine.reset(seed=0)[0], AgenticVectorEnv(2, family="Search").reset(seed=0)[0])
 
 
 def database(**knobs: Any) -> AgenticVectorEnv:

@@ -23,7 +23,7 @@ WRONG = {
     "slip": [-0.1, 1.1, None],
     "num_prompts": [0, -1, 2**41, 4.0],
     "common_random_numbers": [0, None],
-    "options": [1, 17, 4.0, None],
+    "options": [1, 33, 4.0, None],
     "graded": [1, None],
 }
 
@@ -123,3 +123,28 @@ def test_open_ranges_read_plainly() -> None:
 def test_near_names_are_suggested() -> None:
     assert did_you_mean("GRPO", ["erpo", "grpo", "other"]).startswith(" Did you mean 'grpo'")
     assert did_you_mean("xyz", ["grpo"]) == did_you_mean(None, ["grpo"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("family", "knobs"),
+    [
+        ("Chain", {"options": 32}),
+        ("Desk", {"prices": 60}),
+        ("Reason", {"reach": 9}),
+        ("Repair", {"statements": 32}),
+        ("Report", {"findings": 8, "n_rewards": 3}),
+        ("Search", {"entities": 24, "relations": 8}),
+        ("Shop", {"pages": 4}),
+    ],
+)
+def test_integers_of_numpy_are_integers(family: str, knobs: dict[str, int]) -> None:
+    """They are narrow, and what is computed from them must not overflow."""
+    narrow = {name: np.int8(value) for name, value in knobs.items()}
+    one, two = (agentic_gym.AgenticVectorEnv(8, family=family, **kwargs) for kwargs in (knobs, narrow))
+    assert one.single_observation_space == two.single_observation_space
+    one.reset(seed=0), two.reset(seed=0)
+    for _ in range(12):
+        message = one.expert_message()
+        (*seen, info), (*twin, other) = one.step(message), two.step(message)
+        for a, b in zip((*seen, info["state_key"]), (*twin, other["state_key"]), strict=True):
+            np.testing.assert_array_equal(a, b)

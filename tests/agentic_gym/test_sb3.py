@@ -31,7 +31,7 @@ def test_equals_sb3_own_vec_env(family: str) -> None:
     for one, two in zip(ours.reset_infos, theirs.reset_infos, strict=True):
         assert set(one) == set(two) and all(np.array_equal(one[name], two[name]) for name in one)
     ends = 0
-    for _ in range(80):
+    for _ in range(120):
         action = ours.engine.expert_message()
         one, two = ours.step(action), theirs.step(action)
         for a, b in zip(one[:3], two[:3], strict=True):

@@ -67,13 +67,14 @@ def test_an_id_is_measured_in_full(entries):
         assert all(rate > 0 for rate in entry["turns_per_second"].values()) and entry["bytes_per_row"]["kept"] > 100
         assert list(entry["rollouts"]) == [known.environment for known in truth(env_id)]
         assert all(set(found) == {"expert", "random", "base"} for found in entry["rollouts"].values())
-        assert set(entry["learning"]) == ({"GroupPPO", "GroupPPO, slowly"} if "Search" in env_id else {"GroupPPO"})
+        others = {"GroupPPO, seed 1", "GroupPPO, seed 2"} if "Search" in env_id else set()
+        assert set(entry["learning"]) == {"GroupPPO", *others}
         for learned in entry["learning"].values():
             times = [point["cpu_s"] for point in learned["curve"]]
             assert times[0] == 0 and times == sorted(times) and learned["turns_end"] > 0
             assert learned["score_start"] == learned["curve"][0]["score"]
-        # Both rates start from the same base policy.
-        assert len({learned["score_start"] for learned in entry["learning"].values()}) == 1
+        # Every seed has a base policy and rollouts of its own.
+        assert len({learned["turns_end"] for learned in entry["learning"].values()}) == 1 + len(others)
 
 
 def test_curve_ends_when_it_is_solved():
@@ -167,7 +168,8 @@ def test_a_part_alone_is_measured_again(tmp_path):
     console = Console(file=io.StringIO())
     suite.measure_part(suite.Options(only="learning"), TINY, path, console)
     entry = suite_results.load(path)["ids"]["agentic_gym/Chain-v0"]
-    assert set(entry["learning"]) == {"PPO", "GroupPPO", "GroupPPO, slowly"} and entry["turns_per_second"] == {"1": 1.0}
+    assert set(entry["learning"]) == {"PPO", "GroupPPO", "GroupPPO, seed 1", "GroupPPO, seed 2"}
+    assert entry["turns_per_second"] == {"1": 1.0}
     assert entry["settings"] == suite.make_settings("agentic_gym/Chain-v0", 0, TINY)
     suite.measure_part(suite.Options(only="engine"), TINY, path, console)
     after = suite_results.load(path)["ids"]

@@ -22,17 +22,19 @@ COMMON = {
 }
 OWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "Reason": {"depth": st.integers(1, 8), "reach": st.integers(1, 9)},
-    "Search": {"depth": st.integers(2, 6)},
+    "Search": {"depth": st.integers(2, 6), "entities": st.integers(4, 24), "relations": st.integers(2, 8)},
     "Household": {"depth": st.integers(1, 4)},
     "Shop": {"depth": st.integers(1, 4), "pages": st.integers(1, 4)},
     "Database": {"depth": st.integers(1, 4)},
-    "Repair": {"depth": st.integers(1, 3), "failure": st.sampled_from([0.0, 0.1, 0.5])},
-    "Desk": {"depth": st.integers(1, 5), "tail": st.sampled_from([1.1, 2.0, 10.0])},
+    "Repair": {
+        "depth": st.integers(1, 3), "failure": st.sampled_from([0.0, 0.1, 0.5]), "statements": st.integers(4, 32),
+    },
+    "Desk": {"depth": st.integers(1, 5), "tail": st.sampled_from([1.1, 2.0, 10.0]), "prices": st.integers(1, 60)},
     "Report": {
         "depth": st.integers(1, 5), "accuracy_scale": st.floats(5.0, 1000.0), "section_cost": st.floats(0.1, 0.8),
-        "n_rewards": st.integers(1, 4),
+        "n_rewards": st.integers(1, 4), "findings": st.integers(2, 8),
     },
-    "Chain": {"depth": st.integers(1, 9), "options": st.integers(2, 6), "graded": st.booleans()},
+    "Chain": {"depth": st.integers(1, 9), "options": st.integers(2, 32), "graded": st.booleans()},
 }  # fmt: skip
 """Family -> the knobs whose range is its own."""
 

@@ -10,6 +10,9 @@ from scipy.stats import binom
 from agentic_gym import truth
 from agentic_gym.truth import measure
 
+ENTITIES, RELATIONS = 24, 8
+"""Search's default sizes."""
+
 
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_the_expert_succeeds_on_every_prompt(env_id: str, tools: Any, split: str) -> None:
@@ -132,17 +135,26 @@ def test_policies_that_do_not_look_score_at_most_chance(env_id: str, tools: Any,
 
 
 @pytest.mark.parametrize("depth", [2, 3])
-def test_guessing_after_the_question_is_as_good_as_documented(tools: Any, depth: int) -> None:
-    """Search without a look-up: the start after an even number of hops is the best guess, 1/7 at most."""
-    n = 8000
-    engine = tools.engine_of("agentic_gym/Search-v0", n, depth=depth)
-    observation, info = engine.reset(seed=0)
-    established = observation[:, depth * 4 + depth + 1 :][:, :8].argmax(axis=1)
+@pytest.mark.parametrize(
+    ("entities", "relations", "knobs"),
+    [(ENTITIES, RELATIONS, {}), (8, 4, {"entities": 8, "relations": 4}), (4, 2, {"entities": 4, "relations": 2})],
+)
+def test_guessing_after_the_question_is_as_good_as_documented(
+    tools: Any, depth: int, entities: int, relations: int, knobs: dict[str, int]
+) -> None:
+    """Search without a look-up: the start after an even number of hops is the best guess, 1/(entities - 1) at most."""
+    n, chance = 32_000, 1 / (entities - 1)
+    deviation = math.sqrt(chance * (1 - chance))
+    engine = tools.engine_of("agentic_gym/Search-v0", n, depth=depth, num_prompts=n, **knobs)
+    assert engine.family.chance() == chance
+    observation, info = engine.reset(options={"prompt": np.arange(n)})
+    assert observation.shape[1] == depth * relations + depth + 1 + 4 * entities + 3
+    established = observation[:, depth * relations + depth + 1 :][:, :entities].argmax(axis=1)
     message = np.stack([np.full(n, 4), 5 + established, np.zeros(n, int)], axis=1)
     score = engine.step(message)[4]["score"]
     two_hops = info["task"] == (1 if depth == 2 else 0)
-    assert score[two_hops].mean() == pytest.approx(1 / 7, abs=4 * 0.35 / np.sqrt(two_hops.sum()))
-    assert score[~two_hops].mean() <= 1 / 7 + 4 * 0.35 / np.sqrt((~two_hops).sum())
+    assert score[two_hops].mean() == pytest.approx(chance, abs=4 * deviation / np.sqrt(two_hops.sum()))
+    assert score[~two_hops].mean() <= chance + 4 * deviation / np.sqrt((~two_hops).sum())
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.8])

@@ -55,7 +55,7 @@ def search_model(scheme, learning_rate, offset=0.0, seed=0):
     return GroupPPO(
         "MessagePolicy", "agentic_gym/Search-v0", scheme=scheme, n_prompts=16, group_size=8, n_epochs=2,
         n_minibatches=2, learning_rate=learning_rate, seed=seed, diagnostics_interval=0,
-        env_kwargs={"depth": 2, "difficulty": 0.0, "reward_offset": offset},
+        env_kwargs={"entities": 8, "relations": 4, "depth": 2, "difficulty": 0.0, "reward_offset": offset},
     )  # fmt: skip
 
 

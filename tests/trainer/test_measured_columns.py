@@ -18,11 +18,14 @@ from algos.measure import COLUMNS, LastRollouts, gains, mean_log_prob
 from algos.progress import TurnProgress
 
 CHAIN, SEARCH = "agentic_gym/Chain-v0", "agentic_gym/Search-v0"
+SIZES = {CHAIN: {"options": 16}, SEARCH: {"entities": 8, "relations": 4}}
+"""Small enough for a few rollouts to succeed."""
 SMALL = {"n_prompts": 4, "group_size": 4, "n_epochs": 1, "n_minibatches": 2, "seed": 0}
 
 
-def small_model(scheme, env=SEARCH, **changes):
-    return GroupPPO("MessagePolicy", env, scheme=scheme, **{**SMALL, **changes})
+def small_model(scheme, env=SEARCH, env_kwargs=None, **changes):
+    env_kwargs = {**SIZES.get(env, {}), **(env_kwargs or {})}
+    return GroupPPO("MessagePolicy", env, scheme=scheme, env_kwargs=env_kwargs, **{**SMALL, **changes})
 
 
 def collected(model):

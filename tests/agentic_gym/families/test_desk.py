@@ -13,6 +13,7 @@ from agentic_gym.knobs import Knobs
 from agentic_gym.streams import mix
 
 NONE = -1
+PRICES = 36
 SECTORS = ("banks", "energy", "retail", "steel", "ships", "tech")
 TRUSTED = {"banks": 0, "tech": 0, "energy": 1, "steel": 1, "retail": 2, "ships": 2}
 REPORTERS = ("filings", "broker", "wire")
@@ -23,9 +24,10 @@ def make(n: int, **knobs: Any) -> AgenticVectorEnv:
     return AgenticVectorEnv(n, family="Desk", autoreset_mode="Disabled", **knobs)
 
 
-def fields(observation: np.ndarray, depth: int) -> list[np.ndarray]:
+def fields(observation: np.ndarray, depth: int, prices: int = PRICES) -> list[np.ndarray]:
     """Read the documented layout: sector, price, three times worth and side, size, closed."""
-    sizes = (6, 7, 13, 2, 13, 2, 13, 2, 4, depth + 1)
+    worths = prices + 6
+    sizes = (6, prices, worths, 2, worths, 2, worths, 2, 4, depth + 1)
     assert observation.shape[1] == sum(sizes) + 3
     edges = np.cumsum([0, *sizes])
     parts = [observation[:, a:b] for a, b in itertools.pairwise(edges)]
@@ -37,10 +39,10 @@ def deal(gap: int) -> tuple[str, ...]:
     return ("pass",) if gap == 0 else ("buy" if gap > 0 else "sell", LOTS[abs(gap) - 1])
 
 
-def read(engine: AgenticVectorEnv, observation: np.ndarray) -> np.ndarray:
+def read(engine: AgenticVectorEnv, observation: np.ndarray, prices: int) -> np.ndarray:
     """A second expert, from the documentation alone."""
     messages = []
-    for sector, price, *reports, size, _ in zip(*fields(observation, engine.family.depth), strict=True):
+    for sector, price, *reports, size, _ in zip(*fields(observation, engine.family.depth, prices), strict=True):
         reporter = TRUSTED[SECTORS[sector]]
         worth, side = reports[2 * reporter : 2 * reporter + 2]
         if worth != NONE:
@@ -92,7 +94,14 @@ def mixed(share: Any, seed: int = 0) -> Any:
     return policy
 
 
-@pytest.mark.parametrize("knobs", [{}, {"depth": 5, "difficulty": 0.9}, {"depth": 1, "max_turns": 12}], ids=str)
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {}, {"depth": 5, "difficulty": 0.9}, {"depth": 1, "max_turns": 12},
+        {"prices": 1}, {"prices": 7}, {"prices": 60},
+    ],
+    ids=str,
+)  # fmt: skip
 def test_the_expert_is_a_function_of_the_observation(knobs: dict[str, Any]) -> None:
     """A second expert, written from the documented layout, agrees in every state that errors lead to."""
     n = 300
@@ -102,7 +111,8 @@ def test_the_expert_is_a_function_of_the_observation(knobs: dict[str, Any]) -> N
 
     def compare(engine: AgenticVectorEnv, observation: np.ndarray, info: dict[str, Any]) -> np.ndarray:
         nonlocal compared
-        np.testing.assert_array_equal(read(engine, observation), engine.expert_message())
+        expected = read(engine, observation, knobs.get("prices", PRICES))
+        np.testing.assert_array_equal(expected, engine.expert_message())
         compared += n
         return policy(engine, observation, info)
 
@@ -139,13 +149,14 @@ def test_profits_by_hand(gap: int) -> None:
     assert (engine.expert_message()[:, 0] == 2).all() and engine.family.describe(engine._state, 0).startswith("All")
 
 
-def test_reports_and_fees_by_hand() -> None:
+@pytest.mark.parametrize("prices", [PRICES, 7])
+def test_reports_and_fees_by_hand(prices: int) -> None:
     """A conflict costs 0.1 and 0.2; asking again changes nothing; other reporters do not help."""
-    engine = make(1, depth=2, difficulty=1.0, dense=True, render_mode="ansi")
+    engine = make(1, depth=2, difficulty=1.0, dense=True, render_mode="ansi", prices=prices)
     observation, info = engine.reset(options={"prompt": find(engine, -2, True), "rollout": 0})
     truth = info["ground_truth"].copy()
     np.testing.assert_array_equal(truth[0], engine.grammar.encode("sell", "two-lots"))
-    sector, price, *reports, size, closed = (int(field[0]) for field in fields(observation, 2))
+    sector, price, *reports, size, closed = (int(field[0]) for field in fields(observation, 2, prices))
     assert set(reports) == {NONE} and (size, closed) == (NONE, 0)
     reporter = TRUSTED[SECTORS[sector]]
     other = REPORTERS[(reporter + 1) % 3]
@@ -154,15 +165,15 @@ def test_reports_and_fees_by_hand() -> None:
     for fee in (-0.1, 0.0):
         observation, reward, *_, info = engine.step(engine.grammar.encode("research", REPORTERS[reporter])[None])
         assert reward[0] == fee and info["score"][0] == 0.0
-    assert [int(field[0]) for field in fields(observation, 2)][2 + 2 * reporter :][:2] == [NONE, 0]
+    assert [int(field[0]) for field in fields(observation, 2, prices)][2 + 2 * reporter :][:2] == [NONE, 0]
     observation, reward, *_ = engine.step(engine.grammar.encode("research", "audit")[None])
-    assert reward[0] == -0.2 and fields(observation, 2)[8][0] == 2
+    assert reward[0] == -0.2 and fields(observation, 2, prices)[8][0] == 2
     np.testing.assert_array_equal(engine.expert_message(), truth)
     before = info["state_key"][0]
     observation, reward, terminated, _, info = engine.step(truth)
     assert reward[0] >= 10.0 and not terminated[0] and info["state_key"][0] != before
     assert info["score"][0] == pytest.approx((1 - 0.4 / 2) / 2) and not info["is_success"][0]
-    sector, price, *reports, size, closed = (int(field[0]) for field in fields(observation, 2))
+    sector, price, *reports, size, closed = (int(field[0]) for field in fields(observation, 2, prices))
     assert set(reports) == {NONE} and (size, closed) == (NONE, 1)
     expected = f"Quote 2 of 2: {SECTORS[sector]}, price {price + 3}."
     assert engine.family.describe(engine._state, 0) == expected and expected in engine.render()[0]
@@ -173,21 +184,24 @@ def test_reports_and_fees_by_hand() -> None:
     assert info["is_success"][0] and info["score"][0] in (pytest.approx(1 - 0.5 / 4), pytest.approx(1 - 0.7 / 4))
 
 
-def test_firm_reports_tell_the_worth_and_wrong_reporters_anything() -> None:
+@pytest.mark.parametrize("prices", [PRICES, 7, 60])
+def test_firm_reports_tell_the_worth_and_wrong_reporters_anything(prices: int) -> None:
     """Without conflicts the trusted reporter's worth is price plus gap; another's is unrelated to the gap."""
     n = 4000
-    engine = make(n, difficulty=0.0, num_prompts=n)
+    engine = make(n, difficulty=0.0, num_prompts=n, prices=prices)
     observation, info = engine.reset(options={"prompt": np.arange(n)})
-    sector, price = fields(observation, 3)[:2]
+    sector, price = fields(observation, 3, prices)[:2]
     gap, trusted = engine._state["gap"][:, 0], np.array([TRUSTED[name] for name in SECTORS])[sector]
     assert (info["task"] == 0).all()
     for shift in range(3):
         engine.reset(options={"prompt": np.arange(n)})
         asked = (trusted + shift) % 3
         observation, *_ = engine.step(np.stack([np.full(n, 2), 6 + asked], axis=1))
-        reports = np.array(fields(observation, 3)[2:8]).reshape(3, 2, n)
+        reports = np.array(fields(observation, 3, prices)[2:8]).reshape(3, 2, n)
         assert (reports[:, 1] == NONE).all() and ((reports[:, 0] != NONE).sum(axis=0) == 1).all()
-        claim = reports[asked, 0, np.arange(n)] - price - 3
+        worth = reports[asked, 0, np.arange(n)]
+        assert (worth.min(), worth.max()) == (0, prices + 5)
+        claim = worth - price - 3
         np.testing.assert_allclose(np.bincount(claim + 3, minlength=7) / n, 1 / 7, atol=0.025)
         right = np.mean(claim == gap)
         assert right == 1.0 if shift == 0 else abs(right - 1 / 7) < 4 * math.sqrt(1 / 7 * 6 / 7 / n)
@@ -214,13 +228,15 @@ def test_running_out_of_turns() -> None:
     assert blank["total"].sum(axis=1).tolist() == [-12.0, -12.0] and blank["truncated"].all()
 
 
+@pytest.mark.parametrize("prices", [PRICES, 7, 60])
 @pytest.mark.parametrize("difficulty", [0.0, 0.4, 1.0])
-def test_start_draws_what_it_documents(difficulty: float) -> None:
+def test_start_draws_what_it_documents(difficulty: float, prices: int) -> None:
     n = 12_000
-    state = Desk(Knobs(depth=2, difficulty=difficulty)).start(mix(np.arange(n)))
+    state = Desk(Knobs(depth=2, difficulty=difficulty), prices=prices).start(mix(np.arange(n)))
     sector, price, gap = state["quote"][:, :, 0], state["quote"][:, :, 1], state["gap"].astype(int)
-    for values, size in ((sector, 6), (price, 7), (gap + 3, 7)):
-        np.testing.assert_allclose(np.bincount(values.ravel(), minlength=size) / (2 * n), 1 / size, atol=0.012)
+    for values, size in ((sector, 6), (price, prices), (gap + 3, 7)):
+        share, atol = np.bincount(values.ravel(), minlength=size) / (2 * n), 0.029 / math.sqrt(size)
+        np.testing.assert_allclose(share, 1 / size, atol=atol)
     table = np.column_stack([sector, price, gap, np.log(state["factor"])])
     assert np.abs(np.corrcoef(table.T) - np.eye(8)).max() < 0.04
     trusted = np.array([TRUSTED[name] for name in SECTORS])[sector]
@@ -423,9 +439,18 @@ def test_wrong_tails(tail: Any) -> None:
         make(1, tail=tail)
 
 
-def test_every_depth_starts_from_no_rows() -> None:
+@pytest.mark.parametrize("prices", [0, 61, 7.0, "7", True, None])
+def test_wrong_prices(prices: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^prices={prices!r} is not allowed: it must be an integer in \[1, 60\]"):
+        make(1, prices=prices)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "width"), [({}, 179), ({"prices": 1}, 39), ({"prices": 7}, 63), ({"prices": 60}, 275)]
+)
+def test_every_depth_starts_from_no_rows(knobs: dict[str, Any], width: int) -> None:
     for depth in range(1, 6):
         for difficulty in (0.0, 1.0):
-            family = Desk(Knobs(depth=depth, difficulty=difficulty))
+            family = Desk(Knobs(depth=depth, difficulty=difficulty), **knobs)
             assert all(len(values) == 0 for values in family.start(np.zeros(0, dtype=np.uint64)).values())
-            assert family.default_max_turns() == 3 * depth + 3 and family.n_features == 63 + depth
+            assert family.default_max_turns() == 3 * depth + 3 and family.n_features == width + depth

@@ -325,7 +325,7 @@ def test_a_fixed_sequence_is_not_better_than_chance() -> None:
     assert 0.001 < info["score"].mean() < engine.family.chance() == pytest.approx(2 / 3 * 10 / 35)
     chances = [Household(Knobs(depth=depth)).chance() for depth in (1, 2, 3, 4)]
     assert chances == sorted(chances) and chances[-1] < 0.5
-    assert Household(Knobs()).chance() == pytest.approx(2 / 3 * 14 / 35)
+    assert Household(Knobs()).chance() == pytest.approx((2 * 30 + 4) / (3 * 7 * 10))
     assert Household(Knobs(max_turns=2)).chance() == 0.0 and Household(Knobs(max_turns=10_000)).chance() == 1.0
 
 

@@ -14,7 +14,7 @@ from agentic_gym.streams import mix
 
 NONE = -1
 READ, INSPECT, EDIT, COMPILE, TEST, SUBMIT = range(2, 8)
-SIZES = (3, 2, 6, 8, 8, 8, 5, 6, 6, *[3] * 6)
+STATEMENTS_N = 32
 BUILT, UNBUILT, PASSED, FAILED, DOWN = range(5)
 RIGHT, MISSED, FAILING, BROKEN, NEVER = range(5)
 
@@ -23,10 +23,11 @@ def make(n: int, **knobs: Any) -> AgenticVectorEnv:
     return AgenticVectorEnv(n, family="Repair", autoreset_mode="Disabled", **knobs)
 
 
-def fields(observation: np.ndarray) -> list[np.ndarray]:
+def fields(observation: np.ndarray, statements: int = STATEMENTS_N) -> list[np.ndarray]:
     """Read the one-hot fields; -1 where a field is empty."""
-    assert observation.shape[1] == sum(SIZES) + 3
-    edges = np.cumsum([0, *SIZES])
+    sizes = (3, 2, 6, *[statements] * 3, 5, 6, 6, *[3] * 6)
+    assert observation.shape[1] == sum(sizes) + 3
+    edges = np.cumsum([0, *sizes])
     parts = [observation[:, a:b] for a, b in itertools.pairwise(edges)]
     assert all(((part == 0) | (part == 1)).all() and (part.sum(axis=1) <= 1).all() for part in parts)
     return [np.where(part.any(axis=1), part.argmax(axis=1), NONE) for part in parts]
@@ -66,16 +67,26 @@ def run(engine: AgenticVectorEnv, act: Any, **options: Any) -> dict[str, np.ndar
     return info | {"total": total, "terminated": terminated, "truncated": truncated}
 
 
-@pytest.mark.parametrize("knobs", [{}, {"depth": 1, "difficulty": 1.0}, {"depth": 3, "max_turns": 40, "failure": 0.0}])
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {},
+        {"depth": 1, "difficulty": 1.0},
+        {"depth": 3, "max_turns": 40, "failure": 0.0},
+        {"statements": 8},
+        {"statements": 4, "depth": 3},
+    ],
+)
 def test_the_expert_is_a_function_of_the_observation(knobs: dict[str, Any]) -> None:
     """A second expert, written from the documented layout, agrees in every state that errors lead to."""
-    n, turns, tools = 250, 0, set()
+    n, turns, tools, statements = 250, 0, set(), knobs.get("statements", STATEMENTS_N)
     engine, random = make(n, slip=0.2, **knobs), np.random.default_rng(0)
+    assert tuple(engine.grammar.vocabulary[14:]) == STATEMENTS[:statements]
     observation, _ = engine.reset(seed=0)
     over = np.zeros(n, dtype=bool)
     while not over.all():
         running = np.flatnonzero(~over)
-        expected = [decide(*row) for row in np.array(fields(observation[running])).T.tolist()]
+        expected = [decide(*row) for row in np.array(fields(observation[running], statements)).T.tolist()]
         np.testing.assert_array_equal(engine.expert_message()[running], expected)
         tools |= {message[0] for message in expected}
         observation, _, terminated, truncated, _ = engine.step(mixture(engine, random, 0.7))
@@ -92,7 +103,7 @@ def program(kind: int, depth: int = 1, **knobs: Any) -> tuple[AgenticVectorEnv, 
         state = {name: value[0] for name, value in engine._state.items()}
         site, right = info["ground_truth"][0, 1] - 8, info["ground_truth"][0, 2] - 14
         standing = int(state["site"][site, 2])
-        others = [index for index in range(8) if index != standing]
+        others = [index for index in range(STATEMENTS_N) if index != standing]
         worth = {int(state["quality"][site, index]): index for index in others}
         decoy = next(index for index in map(int, state["site"][site, :2]) if index != right)
         if info["task"][0] == kind and set(worth) == {RIGHT, MISSED, FAILING, BROKEN}:
@@ -174,16 +185,20 @@ def test_other_ends() -> None:
     # A new fault elsewhere is a fault as well.
     engine, made = program(1)
     other = (made["site"] + 1) % 6
-    wrong = STATEMENTS[(int(engine._state["site"][0, other, 2]) + 1) % 8]
+    wrong = STATEMENTS[(int(engine._state["site"][0, other, 2]) + 1) % STATEMENTS_N]
     assert play(engine, fix, ("edit", SITES[other], wrong), ("submit",))[1] < 1.0
 
 
-def test_draws() -> None:
+@pytest.mark.parametrize("knob", [{}, {"statements": 8}, {"statements": 4}])
+def test_draws(knob: dict[str, int]) -> None:
     """Kinds, fault sites, statements and worths are distributed as documented."""
-    n = 15_000
+    n, statements = 15_000, knob.get("statements", STATEMENTS_N)
+    uniform, others = 1 / statements, 1 / (statements - 1)
+    near, near_other = (5.5 * math.sqrt(p * (1 - p) / n) for p in (uniform, others))  # standard errors
     for depth, difficulty in ((1, 0.5), (2, 0.2), (3, 1.0), (3, 0.0)):
-        state = Repair(Knobs(depth=depth, difficulty=difficulty)).start(mix(np.arange(n)))
+        state = Repair(Knobs(depth=depth, difficulty=difficulty), **knob).start(mix(np.arange(n)))
         quality, site, issue = state["quality"], state["site"], state["issue"]
+        assert quality.shape == (n, 6, statements)
         right = quality == RIGHT
         assert (right.sum(axis=2) == 1).all()
         gold = right.argmax(axis=2)
@@ -193,18 +208,24 @@ def test_draws() -> None:
         assert len(sets) == math.comb(6, depth)
         np.testing.assert_allclose(sets / n, 1 / len(sets), atol=0.012)
         for column in gold.T:
-            np.testing.assert_allclose(np.bincount(column, minlength=8) / n, 1 / 8, atol=0.015)
+            np.testing.assert_allclose(np.bincount(column, minlength=statements) / n, uniform, atol=near)
         # Right statements of faulty sites are independent of each other and of the fault set.
-        np.testing.assert_allclose(np.bincount(gold[faulty], minlength=8) / depth / n, 1 / 8, atol=0.015)
+        share = np.bincount(gold[faulty], minlength=statements) / depth / n
+        np.testing.assert_allclose(share, uniform, atol=near)
         np.testing.assert_allclose(np.bincount(issue[:, 0]) / n, 1 / 3, atol=0.015)
         np.testing.assert_array_equal(issue[:, 1], faulty.argmax(axis=1) >= 3)
         first = site[:, :, 0] == gold
         assert (first ^ (site[:, :, 1] == gold)).all() and first.mean() == pytest.approx(0.5, abs=0.01)
         standing = site[:, :, 2]
+        # The plausible and the faulty statement are any others, wherever the right one is.
+        decoy = site[:, :, 0] + site[:, :, 1] - gold
+        for wrong, where in ((decoy, np.ones_like(faulty)), (standing, faulty)):
+            apart = np.bincount((wrong - gold)[where] % statements, minlength=statements) / where.sum()
+            np.testing.assert_allclose(apart, [0, *[others] * (statements - 1)], atol=near_other)
         assert ((standing != site[:, :, 0]) & (standing != site[:, :, 1]) == faulty).all()
         fault = np.take_along_axis(quality, standing[:, :, None].astype(int), axis=2)[:, :, 0]
         assert (fault[faulty].reshape(n, depth) == np.where(issue[:, :1] == 0, BROKEN, FAILING)).all()
-        other = ~right & (np.arange(8) != standing[:, :, None])
+        other = ~right & (np.arange(statements) != standing[:, :, None])
         assert (quality[other] == BROKEN).mean() == pytest.approx(0.25, abs=0.01)
         missed, builds = ((quality == MISSED) & other).sum((1, 2)), (other & (quality != BROKEN)).sum((1, 2))
         assert missed.sum() / builds.sum() == pytest.approx(difficulty, abs=0.01)
@@ -253,13 +274,17 @@ def test_the_expert_succeeds(depth: int, split: str) -> None:
     assert make(1, depth=depth, slip=0.1).family.closed_forms() == {}
 
 
-@pytest.mark.parametrize(("depth", "max_turns"), [(1, None), (2, 5)])
-def test_blind_policies_stay_at_chance(depth: int, max_turns: int | None) -> None:
+@pytest.mark.parametrize(
+    ("n", "statements", "depth", "max_turns"),
+    [(24_000, STATEMENTS_N, 1, None), (6000, 8, 1, None), (6000, 8, 2, 5)],
+)
+def test_blind_policies_stay_at_chance(n: int, statements: int, depth: int, max_turns: int | None) -> None:
     """Constant messages, an edit and a submission, random legal messages: at most ``chance()``."""
-    n = 6000
-    engine = make(n, depth=depth, max_turns=max_turns, num_prompts=n)
+    assert make(1).family.chance() == 1 / (15 * STATEMENTS_N**2)
+    knob = {} if statements == STATEMENTS_N else {"statements": statements}
+    engine = make(n, depth=depth, max_turns=max_turns, num_prompts=n, **knob)
     chance, random = engine.family.chance(), np.random.default_rng(0)
-    assert chance == 1 / (math.comb(6, depth) * 8**depth)
+    assert chance == 1 / (math.comb(6, depth) * statements**depth)
     word = engine.grammar.encode
     constant = [
         ("read", "index"),
@@ -330,6 +355,17 @@ def test_infrastructure_failures(failure: float) -> None:
 def test_failure_is_validated(value: Any) -> None:
     with pytest.raises(ValueError, match="failure="):
         make(1, failure=value)
+
+
+@pytest.mark.parametrize("value", [3, 33, 8.0, True, "8", None])
+def test_statements_is_validated(value: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^statements={value!r} is not allowed: it must be an integer in \[4, 32\]"):
+        make(1, statements=value)
+
+
+def test_statements_may_be_of_any_integer_type() -> None:
+    observation, _ = make(2, statements=np.int8(32)).reset(seed=0)
+    np.testing.assert_array_equal(observation, make(2).reset(seed=0)[0])
 
 
 def test_state_keys_identify_states() -> None:

@@ -1,0 +1,37 @@
+"""Which schemes bear many epochs on the same rollouts?"""
+
+from benchmarks.claims.regimes import SHORT
+from benchmarks.experiment import Experiment, Regime
+from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, quick
+
+EXPERIMENT = Experiment(
+    name="epochs",
+    question="Which schemes bear many epochs on the same rollouts?",
+    claim="Bounds keep the policy near the one that wrote the rollouts; without a ratio every epoch adds bias.",
+    axis="epochs per update",
+    metric="mean",
+    regimes=(
+        Regime("epochs-1", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 1.0, {"n_epochs": 1}),
+        Regime("epochs-4", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 4.0, {"n_epochs": 4}),
+        Regime("epochs-16", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 16.0, {"n_epochs": 16}),
+    ),
+    schemes=(
+        "grpo",
+        "dapo",
+        "gspo",
+        "gspo:clip_low=0.03,clip_high=0.04",
+        "cispo",
+        "sapo",
+        "m2po",
+        "dcpo",
+        "topr",
+        "rloo",
+        "gpg",
+    ),
+    seeds=SEEDS,
+    tuning_seeds=TUNING_SEEDS,
+    learning_rates=RATES,
+    budget=SHORT,
+)
+
+QUICK = quick(EXPERIMENT)
