@@ -167,8 +167,8 @@ def speed_table(root: Path = store.RESULTS) -> str:
         lines += [
             "",
             f"A sweep of {sweep['runs']} runs is {sweep['ratio']:.2f} times as fast with two processes as with one; "
-            f"two programs that share nothing get {sweep['ceiling']:.2f} times as much done as one on that machine "
-            f"(`{sweep['command']}`).",
+            f"on that machine two programs that share nothing train {sweep['bare']:.2f} times as many runs as one, and "
+            f"do {sweep['ceiling']:.2f} times as many matrix products (`{sweep['command']}`).",
         ]
     return "\n".join(lines)
 

@@ -3,8 +3,9 @@
     python -m benchmarks.sweep --json results/sweep.json      # about eight minutes with one repetition
 
 The same runs of the runner, into folders that are thrown away. The number with two processes
-includes starting the workers. What the machine itself allows is measured beside it: the same matrix
-products in one process and in two that share nothing, from a common start, with nothing to load.
+includes starting the workers. What the machine itself allows is measured beside it, in one process and
+in two that share nothing, from a common start: the same runs without runner and store, and the same
+matrix products.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from benchmarks.experiment import Experiment, Regime, RunConfig
 from benchmarks.store import Row, write_text
 
 CEILING_SECONDS = 5.0
+BARE_RUNS = 24
 SWEEP = Experiment(
     name="sweep",
     question="How much faster do two processes sweep?",
@@ -78,7 +80,7 @@ def seconds(processes: int) -> float:
     return elapsed
 
 
-def work(barrier: threading.Barrier, done: Any) -> None:
+def multiply(barrier: threading.Barrier, done: Any) -> None:
     """Multiply matrices of a training's size for a while, from a common start; report products per second."""
     random = np.random.default_rng(0)
     left, right = (random.standard_normal(shape).astype(np.float32) for shape in ((640, 64), (64, 64)))
@@ -90,8 +92,19 @@ def work(barrier: threading.Barrier, done: Any) -> None:
     done.put(count / CEILING_SECONDS)
 
 
-def ceiling(processes: int) -> float:
-    """How much more matrix products several processes do than one, on an otherwise idle machine."""
+def train_alone(barrier: threading.Barrier, done: Any) -> None:
+    """Train without runner and store, from a common start; report runs per second."""
+    first, *others = SWEEP.runs("report", {"grpo": SWEEP.learning_rates[0]})[: 1 + BARE_RUNS]
+    train(first)
+    barrier.wait()
+    start = time.perf_counter()
+    for config in others:
+        train(config)
+    done.put(len(others) / (time.perf_counter() - start))
+
+
+def ceiling(work: Callable[[threading.Barrier, Any], None], processes: int) -> float:
+    """How much more several processes do than one, on an otherwise idle machine."""
     context = multiprocessing.get_context("spawn")
     rates = []
     for n in (1, processes):
@@ -115,8 +128,12 @@ def main(options: Options) -> None:
     ratio = best[1] / best[options.processes]
     print(f"{len(SWEEP.seeds)} runs of {SWEEP.budget.total_turns} turns: {best[1]:.1f} s with one process, "
           f"{best[options.processes]:.1f} s with {options.processes}: {ratio:.2f} times as fast")  # fmt: skip
-    most = max(ceiling(options.processes) for _ in range(options.repetitions))
-    print(f"matrix products in {options.processes} processes: {most:.2f} times those in one")
+    kinds = {"ceiling": multiply, "bare": train_alone}
+    most = {
+        name: max(ceiling(work, options.processes) for _ in range(options.repetitions)) for name, work in kinds.items()
+    }
+    print(f"without a runner {options.processes} processes train {most['bare']:.2f} times as many runs as one, "
+          f"and do {most['ceiling']:.2f} times as many matrix products")  # fmt: skip
     if options.json is not None:
         document = {
             "command": f"python -m benchmarks.sweep --repetitions {options.repetitions}",
@@ -124,7 +141,7 @@ def main(options: Options) -> None:
             "runs": len(SWEEP.seeds),
             "seconds": {str(count): best[count] for count in counts},
             "ratio": ratio,
-            "ceiling": most,
+            **most,
         }
         write_text(options.json, json.dumps(document, indent=1) + "\n")
 

@@ -1,13 +1,22 @@
-"""What the experiments have in common: seeds, grids of learning rates, and how their small versions are made."""
+"""What the experiments have in common: seeds, learning rates, the short chain, and how small versions are made."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
-from benchmarks.experiment import Experiment
+from benchmarks.experiment import Experiment, Regime
 
 SEEDS = tuple(range(10))
 TUNING_SEEDS = (100, 101)
 RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 """The grid of learning rates; RESULTS.md says which schemes choose its ends."""
+
+
+def chain(
+    name: str, axis_value: float, knobs: Mapping[str, Any] | None = None, budget: Mapping[str, Any] | None = None
+) -> Regime:
+    """Return a regime on a chain of four cues with four options each."""
+    return Regime(name, "agentic_gym/Chain-v0", {"options": 4, "depth": 4, **(knobs or {})}, axis_value, budget)
 
 
 def quick(experiment: Experiment) -> Experiment:

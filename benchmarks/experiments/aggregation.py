@@ -1,8 +1,8 @@
 """How does aggregation act when messages may carry filler?"""
 
 from benchmarks.claims.regimes import SHORT
-from benchmarks.experiment import Experiment, Regime
-from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, quick
+from benchmarks.experiment import Experiment
+from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, chain, quick
 
 EXPERIMENT = Experiment(
     name="aggregation",
@@ -11,9 +11,9 @@ EXPERIMENT = Experiment(
     axis="filler tokens a message may carry",
     metric="mean",
     regimes=(
-        Regime("filler-0", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "filler": 0}, 0.0),
-        Regime("filler-4", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "filler": 4}, 4.0),
-        Regime("filler-12", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "filler": 12}, 12.0),
+        chain("filler-0", 0.0, {"filler": 0}),
+        chain("filler-4", 4.0, {"filler": 4}),
+        chain("filler-12", 12.0, {"filler": 12}),
     ),
     schemes=(
         "grpo",

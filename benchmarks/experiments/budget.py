@@ -1,8 +1,8 @@
 """How many turns does each scheme need, as an update holds more rollouts?"""
 
 from benchmarks.claims.regimes import short
-from benchmarks.experiment import Experiment, Regime
-from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, quick
+from benchmarks.experiment import Experiment
+from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, chain, quick
 
 REACHED = 0.8
 """The normalised score that counts as learned."""
@@ -13,9 +13,9 @@ EXPERIMENT = Experiment(
     axis="rollouts per update",
     metric="mean",
     regimes=(
-        Regime("rollouts-16", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 16.0, {"n_prompts": 2}),
-        Regime("rollouts-64", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 64.0, {"n_prompts": 8}),
-        Regime("rollouts-256", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 256.0, {"n_prompts": 32}),
+        chain("rollouts-16", 16.0, budget={"n_prompts": 2}),
+        chain("rollouts-64", 64.0, budget={"n_prompts": 8}),
+        chain("rollouts-256", 256.0, budget={"n_prompts": 32}),
     ),
     schemes=(
         "grpo",

@@ -1,8 +1,8 @@
 """Which bounds and surrogates tolerate stale rollouts?"""
 
 from benchmarks.claims.regimes import SHORT
-from benchmarks.experiment import Experiment, Regime
-from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, quick
+from benchmarks.experiment import Experiment
+from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, chain, quick
 
 EXPERIMENT = Experiment(
     name="clipping",
@@ -11,9 +11,9 @@ EXPERIMENT = Experiment(
     axis="staleness in updates",
     metric="mean",
     regimes=(
-        Regime("stale-0", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 0.0, {"staleness": 0}),
-        Regime("stale-4", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 4.0, {"staleness": 4}),
-        Regime("stale-16", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 16.0, {"staleness": 16}),
+        chain("stale-0", 0.0, budget={"staleness": 0}),
+        chain("stale-4", 4.0, budget={"staleness": 4}),
+        chain("stale-16", 16.0, budget={"staleness": 16}),
     ),
     schemes=(
         "grpo",

@@ -3,8 +3,8 @@
 import dataclasses
 
 from benchmarks.claims.regimes import SHORT
-from benchmarks.experiment import Experiment, Regime
-from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, quick
+from benchmarks.experiment import Experiment
+from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, chain, quick
 
 EXPERIMENT = Experiment(
     name="curvature",
@@ -13,10 +13,10 @@ EXPERIMENT = Experiment(
     axis="prompts in the training set",
     metric="mean",
     regimes=(
-        Regime("prompts-1", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "num_prompts": 1}, 1.0),
-        Regime("prompts-8", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "num_prompts": 8}, 8.0),
-        Regime("prompts-64", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "num_prompts": 64}, 64.0),
-        Regime("prompts-4096", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "num_prompts": 4096}, 4096.0),
+        chain("prompts-1", 1.0, {"num_prompts": 1}),
+        chain("prompts-8", 8.0, {"num_prompts": 8}),
+        chain("prompts-64", 64.0, {"num_prompts": 64}),
+        chain("prompts-4096", 4096.0, {"num_prompts": 4096}),
     ),
     schemes=(
         "grpo",

@@ -1,8 +1,8 @@
 """Which schemes use rewards that come at every turn?"""
 
 from benchmarks.claims.regimes import SHORT
-from benchmarks.experiment import Experiment, Regime
-from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, quick
+from benchmarks.experiment import Experiment
+from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, chain, quick
 
 EXPERIMENT = Experiment(
     name="dense",
@@ -11,8 +11,8 @@ EXPERIMENT = Experiment(
     axis="rewards (0 final, 1 dense)",
     metric="mean",
     regimes=(
-        Regime("final", "agentic_gym/Chain-v0", {"options": 4, "depth": 12, "graded": True, "dense": False}, 0.0),
-        Regime("dense", "agentic_gym/Chain-v0", {"options": 4, "depth": 12, "graded": True, "dense": True}, 1.0),
+        chain("final", 0.0, {"depth": 12, "graded": True, "dense": False}),
+        chain("dense", 1.0, {"depth": 12, "graded": True, "dense": True}),
     ),
     schemes=(
         "grpo",

@@ -1,8 +1,8 @@
 """Which schemes bear many epochs on the same rollouts?"""
 
 from benchmarks.claims.regimes import SHORT
-from benchmarks.experiment import Experiment, Regime
-from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, quick
+from benchmarks.experiment import Experiment
+from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, chain, quick
 
 EXPERIMENT = Experiment(
     name="epochs",
@@ -11,9 +11,9 @@ EXPERIMENT = Experiment(
     axis="epochs per update",
     metric="mean",
     regimes=(
-        Regime("epochs-1", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 1.0, {"n_epochs": 1}),
-        Regime("epochs-4", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 4.0, {"n_epochs": 4}),
-        Regime("epochs-16", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 16.0, {"n_epochs": 16}),
+        chain("epochs-1", 1.0, budget={"n_epochs": 1}),
+        chain("epochs-4", 4.0, budget={"n_epochs": 4}),
+        chain("epochs-16", 16.0, budget={"n_epochs": 16}),
     ),
     schemes=(
         "grpo",

@@ -1,8 +1,8 @@
 """Which schemes notice an offset that all rewards share?"""
 
 from benchmarks.claims.regimes import SHORT
-from benchmarks.experiment import Experiment, Regime
-from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, quick
+from benchmarks.experiment import Experiment
+from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, chain, quick
 
 EXPERIMENT = Experiment(
     name="offset",
@@ -11,9 +11,9 @@ EXPERIMENT = Experiment(
     axis="offset of all rewards, in units of their range",
     metric="mean",
     regimes=(
-        Regime("offset-0", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "reward_offset": 0.0}, 0.0),
-        Regime("offset-1", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "reward_offset": 1.0}, 1.0),
-        Regime("offset-10", "agentic_gym/Chain-v0", {"options": 4, "depth": 4, "reward_offset": 10.0}, 10.0),
+        chain("offset-0", 0.0, {"reward_offset": 0.0}),
+        chain("offset-1", 1.0, {"reward_offset": 1.0}),
+        chain("offset-10", 10.0, {"reward_offset": 10.0}),
     ),
     schemes=(
         "grpo",

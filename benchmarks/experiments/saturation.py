@@ -1,8 +1,8 @@
 """What helps when nearly all prompts are solved, or nearly none?"""
 
 from benchmarks.claims.regimes import SHORT
-from benchmarks.experiment import Experiment, Regime
-from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, quick
+from benchmarks.experiment import Experiment
+from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, chain, quick
 
 EXPERIMENT = Experiment(
     name="saturation",
@@ -11,9 +11,9 @@ EXPERIMENT = Experiment(
     axis="success rate of the base policy",
     metric="mean",
     regimes=(
-        Regime("base-02", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 0.02, {"warmstart_success": 0.02}),
-        Regime("base-20", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 0.2, {"warmstart_success": 0.2}),
-        Regime("base-80", "agentic_gym/Chain-v0", {"options": 4, "depth": 4}, 0.8, {"warmstart_success": 0.8}),
+        chain("base-02", 0.02, budget={"warmstart_success": 0.02}),
+        chain("base-20", 0.2, budget={"warmstart_success": 0.2}),
+        chain("base-80", 0.8, budget={"warmstart_success": 0.8}),
     ),
     schemes=(
         "grpo",
