@@ -13,7 +13,7 @@ TABLE: dict[str, dict[str, Any]] = {
     "ReasonSaturated-v0": {"family": "Reason", "difficulty": 0.0},
     "ReasonHopeless-v0": {"family": "Reason", "depth": 6, "difficulty": 1.0, "reach": 9},
     "Search-v0": {"family": "Search"},
-    "SearchHard-v0": {"family": "Search", "depth": 5, "difficulty": 0.6},
+    "SearchHard-v0": {"family": "Search", "entities": 8, "relations": 4, "depth": 5, "difficulty": 0.6},
     "Household-v0": {"family": "Household"},
     "HouseholdLong-v0": {"family": "Household", "depth": 4, "difficulty": 0.9},
     "Shop-v0": {"family": "Shop"},

@@ -133,6 +133,8 @@ class Part:
             loss, name -> (M,) or (M, L), or None.
         after_update: called after the optimiser's steps with (scheme, batch, memory), for parts that
             keep a memory, or None.
+        capped: of a surrogate that limits weights without stopping their gradient: called with (scheme,
+            tokens, ratio), says which tokens' weights are limited, (m, L) bool; or None.
     """
 
     axis: str
@@ -145,6 +147,7 @@ class Part:
     options: Mapping[str, Option]
     prepare: Callable[..., Mapping[str, Any]] | None = None
     after_update: Callable[..., None] | None = None
+    capped: Callable[..., Any] | None = None
 
 
 _PARTS: dict[str, dict[str, Part]] = {axis: {} for axis in AXES}
@@ -161,6 +164,7 @@ def part(
     ranges: Mapping[str, tuple[float, float]] | None = None,
     prepare: Callable[..., Mapping[str, Any]] | None = None,
     after_update: Callable[..., None] | None = None,
+    capped: Callable[..., Any] | None = None,
 ) -> Callable[[Function], Function]:
     """Make a function a choice of an axis.
 
@@ -174,6 +178,7 @@ def part(
         ranges: lowest and highest value of its numeric options.
         prepare: see ``Part``; it gets the part's options as keywords too.
         after_update: likewise.
+        capped: likewise.
 
     Raises:
         ValueError: if the axis, a used field, a needed column or a tag is unknown, the name is no identifier
@@ -198,9 +203,11 @@ def part(
             _check_signature("prepare", prepare, ("scheme", "batch", "advantages"), options)
         if after_update is not None:
             _check_signature("after_update", after_update, ("scheme", "batch", "memory"), options)
+        if capped is not None:
+            _check_signature("capped", capped, ("scheme", "tokens", "ratio"), options)
         _PARTS[axis][name] = Part(
             axis, name, function, source, frozenset(uses), frozenset(needs), frozenset(tags), options,
-            prepare, after_update,
+            prepare, after_update, capped,
         )  # fmt: skip
         return function
 

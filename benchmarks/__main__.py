@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import aggregate, experiments, runner, store
-from benchmarks.experiment import BenchmarkError, Experiment, Phase, RunConfig, run_id
+from benchmarks.experiment import BenchmarkError, Experiment, Phase, Rate, RunConfig, run_id, spell_rate
 from benchmarks.statistics import Interval
 
 Name = tyro.conf.Positional[str]
@@ -219,12 +219,15 @@ def scoreboard(
         write: Write `claims.json` into the folder of results.
         root: Folder of all results.
     """
+    from benchmarks.claims import untrained
     from benchmarks.claims.scoreboard import document
     from benchmarks.claims.scoreboard import scoreboard as judge
 
     runs = _claim_runs(only)
     rows = store.gather(runs, root).to_pylist()
     entries = judge(runs.tuned(rows), rows)
+    if not only:
+        entries += untrained.stored(root)
     judged = document(entries)
     if not entries and (write or not as_json):
         command = "claims" + (f" --only {' '.join(only)}" if only else "")
@@ -235,7 +238,7 @@ def scoreboard(
         names = {entry["key"] for entry in judged}
         missing = [
             {"key": c.key, "source": c.source, "statement": c.statement, "verdict": "not run"}
-            for c in runs.claims
+            for c in (*runs.claims, *(() if only else [measured.claim for measured in untrained.CLAIMS]))
             if c.key not in names
         ]
         print(json.dumps(judged + missing, indent=1, allow_nan=False))
@@ -341,13 +344,13 @@ def _parse_shard(text: str) -> tuple[int, int]:
     return int(index), int(count)
 
 
-def _choose_rates(experiment: Experiment, root: Path) -> dict[str, float]:
+def _choose_rates(experiment: Experiment, root: Path) -> dict[str, Rate]:
     """Choose the learning rates and show them."""
     rates = aggregate.choose_learning_rates(experiment, store.gather(experiment, root))
     grid = ", ".join(f"{rate:g}" for rate in experiment.learning_rates)
     table = Table("scheme", "learning rate", title=f"{experiment.name}: chosen of {grid}")
     for scheme, rate in rates.items():
-        table.add_row(scheme, f"{rate:g}")
+        table.add_row(scheme, spell_rate(rate))
     _show(table)
     return rates
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.experiment import BenchmarkError, Experiment, Phase, RunConfig, run_id
+from benchmarks.experiment import BenchmarkError, Experiment, Phase, Rate, RunConfig, run_id
 from benchmarks.statistics import Interval, bootstrap_interval, holm, paired_difference, paired_t_pvalue
 
 ALPHA = 0.05
@@ -34,15 +34,16 @@ def current(experiment: Experiment, table: pa.Table) -> pa.Table:
     return _select(table, [*experiment.runs("tune"), *experiment.runs("report", rates)])
 
 
-def choose_learning_rates(experiment: Experiment, table: pa.Table) -> dict[str, float]:
-    """Learning rate of each scheme: the best mean metric over tuning seeds and regimes.
+def choose_learning_rates(experiment: Experiment, table: pa.Table) -> dict[str, Rate]:
+    """Learning rate of each scheme: the best mean metric over tuning seeds and regimes, or in each regime.
 
     Args:
         experiment: The experiment, whose grid is the same for every scheme.
         table: Rows that include all tuning runs.
 
     Returns:
-        The rate of each scheme; of equally good rates the smaller one.
+        The rate of each scheme, or with ``rate_per_regime`` its rates by regime; of equally good rates
+        the smaller one.
 
     Raises:
         BenchmarkError: If a tuning run is missing, for a grid with holes favours some scheme.
@@ -57,15 +58,36 @@ def choose_learning_rates(experiment: Experiment, table: pa.Table) -> dict[str, 
             f"{experiment.name}: {missing} of {len(wanted)} tuning runs are missing, so no learning rate can "
             "be chosen. Finish the phase 'tune' (all shards), then go on."
         )
-    metrics = defaultdict(list)
+    metrics: dict[tuple[str, str, float], list[float]] = defaultdict(list)
     for run in run_scores(table, "tune").to_pylist():
-        metrics[run["scheme"], run["learning_rate"]].append(run[experiment.metric])
-    # Rounded, lest the order of a sum decide a tie.
-    means = {key: round(float(np.mean(values)), 12) for key, values in metrics.items()}
-    return {
-        scheme: max(experiment.learning_rates, key=lambda rate: (means[scheme, rate], -rate))
-        for scheme in experiment.schemes
-    }
+        metrics[run["scheme"], run["regime"], run["learning_rate"]].append(run[experiment.metric])
+
+    def best(scheme: str, regimes: Sequence[str]) -> float:
+        def mean(rate: float) -> float:
+            # Rounded, lest the order of a sum decide a tie.
+            return round(float(np.mean([value for name in regimes for value in metrics[scheme, name, rate]])), 12)
+
+        return max(experiment.learning_rates, key=lambda rate: (mean(rate), -rate))
+
+    names = [regime.name for regime in experiment.regimes]
+    if experiment.rate_per_regime:
+        return {scheme: {name: best(scheme, [name]) for name in names} for scheme in experiment.schemes}
+    return {scheme: best(scheme, names) for scheme in experiment.schemes}
+
+
+def unpaired(table: pa.Table) -> list[tuple[str, int]]:
+    """Regimes and seeds whose reported runs did not all start from one base policy.
+
+    The scores before training are its fingerprint. They differ where runs of one seed were made on
+    machines that round differently; such runs can be compared, but are not pairs.
+
+    Args:
+        table: Rows of an experiment's present configurations.
+    """
+    found: dict[tuple[str, int], dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    for row in table.filter((pc.field("phase") == "report") & (pc.field("turns") == 0)).to_pylist():
+        found[row["regime"], row["seed"]][row["run_id"]][row["environment"]] = row["score"]
+    return [pair for pair, runs in found.items() if any(run != next(iter(runs.values())) for run in runs.values())]
 
 
 def run_scores(table: pa.Table, phase: Phase = "report", column: str = "score") -> pa.Table:

@@ -80,7 +80,13 @@ class Curve:
 
 
 def collect_batches(
-    n: int, seed: int = 0, environment: str = ENVIRONMENT, n_prompts: int = PROMPTS, rollouts: int = 2048
+    n: int,
+    seed: int = 0,
+    environment: str = ENVIRONMENT,
+    n_prompts: int = PROMPTS,
+    rollouts: int = 2048,
+    group_size: int = GROUP_SIZE,
+    env_kwargs: Mapping[str, Any] | None = None,
 ) -> list[Trajectories]:
     """Return rollouts of a warm-started policy with all that the schemes need; nothing is trained.
 
@@ -90,10 +96,12 @@ def collect_batches(
         environment: id of an environment with an expert and ground truth.
         n_prompts: groups per batch.
         rollouts: demonstrations for the warm start.
+        group_size: rollouts per group.
+        env_kwargs: changes of the environment.
     """
     model = GroupPPO(
-        "MessagePolicy", environment, scheme="igpo", n_prompts=n_prompts, group_size=GROUP_SIZE, seed=seed,
-        diagnostics_interval=0,
+        "MessagePolicy", environment, scheme="igpo", n_prompts=n_prompts, group_size=group_size, seed=seed,
+        diagnostics_interval=0, env_kwargs=env_kwargs or None,
     )  # fmt: skip
     with warnings.catch_warnings():
         # Short of the band is no fault here: the success that was reached is stored.

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Protocol, get_args
 
@@ -25,6 +25,25 @@ METRICS: tuple[Metric, ...] = get_args(Metric)
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 _DIGEST_LENGTH = 12
+
+Rate = float | Mapping[str, float]
+"""A learning rate for all regimes, or one for each, by the regime's name."""
+
+
+def rate_in(rate: Rate, regime: str) -> float:
+    """Return the learning rate of a regime."""
+    return rate[regime] if isinstance(rate, Mapping) else rate
+
+
+def rates_in(rate: Rate) -> tuple[float, ...]:
+    """Return the learning rates of all regimes, in their order, or the one that serves all."""
+    return tuple(rate.values()) if isinstance(rate, Mapping) else (rate,)
+
+
+def spell_rate(rate: Rate) -> str:
+    """Write a learning rate, or those of the regimes in their order, as ``0.01/0.003``; once if all are equal."""
+    rates = rates_in(rate)
+    return "/".join(f"{one:g}" for one in (rates if len(set(rates)) > 1 else rates[:1]))
 
 
 class BenchmarkError(ValueError):
@@ -158,6 +177,8 @@ class Experiment:
         budget: How much each run may use.
         axis: What the regimes' ``axis_value`` measures.
         metric: The per-run score that decides, a column of `benchmarks.aggregate.run_scores`.
+        rate_per_regime: Whether each regime has a learning rate of its own, where the axis itself
+            changes how large or how many the steps are; else one rate has to serve all regimes.
     """
 
     name: str
@@ -171,6 +192,7 @@ class Experiment:
     budget: Budget
     axis: str
     metric: Metric
+    rate_per_regime: bool = False
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -194,14 +216,14 @@ class Experiment:
             raise ValueError(f"'tuning_seeds' must not contain reported seeds. Got {shared} in both.")
         _check_choice("metric", self.metric, METRICS)
 
-    def runs(self, phase: Phase, learning_rates: Mapping[str, float] | None = None) -> list[RunConfig]:
+    def runs(self, phase: Phase, learning_rates: Mapping[str, Rate] | None = None) -> list[RunConfig]:
         """Configurations of one phase, seeds outermost: a sweep cut short still compares all schemes.
 
         Args:
             phase: ``"tune"`` or ``"report"`` (``"sensitivity"`` is for claims). An experiment with
                 one learning rate has no tuning runs.
-            learning_rates: The chosen rate of each scheme, from the grid; required for
-                ``"report"``, not allowed for ``"tune"``, which runs the whole grid.
+            learning_rates: The chosen rate of each scheme, from the grid, or its rates by regime; required
+                for ``"report"``, not allowed for ``"tune"``, which runs the whole grid.
 
         Returns:
             The configurations, in a fixed order.
@@ -211,27 +233,31 @@ class Experiment:
             if learning_rates is not None:
                 raise ValueError("'learning_rates' must be None for the phase 'tune', which runs the whole grid.")
             grid = self.learning_rates if len(self.learning_rates) > 1 else ()
-            return self._product("tune", self.tuning_seeds, dict.fromkeys(self.schemes, grid))
+            return self._product("tune", self.tuning_seeds, lambda scheme, regime: grid)
         rates = dict(learning_rates or {})
-        if set(rates) != set(self.schemes) or not set(rates.values()) <= set(self.learning_rates):
+        known = {rate for chosen in rates.values() for rate in rates_in(chosen)} <= set(self.learning_rates)
+        names = {regime.name for regime in self.regimes}
+        complete = all(not isinstance(chosen, Mapping) or set(chosen) == names for chosen in rates.values())
+        if set(rates) != set(self.schemes) or not known or not complete:
             raise ValueError(
                 f"'learning_rates' must map each of {list(self.schemes)} to one of "
                 f"{list(self.learning_rates)} in the phase 'report'. Got {learning_rates!r} instead."
             )
-        return self._product("report", self.seeds, {scheme: (rate,) for scheme, rate in rates.items()})
+        return self._product("report", self.seeds, lambda scheme, regime: (rate_in(rates[scheme], regime),))
 
     def every_run(self) -> list[RunConfig]:
         """All configurations that can belong to this experiment, whichever rates are chosen."""
-        grid = dict.fromkeys(self.schemes, self.learning_rates)
-        return self.runs("tune") + self._product("report", self.seeds, grid)
+        return self.runs("tune") + self._product("report", self.seeds, lambda scheme, regime: self.learning_rates)
 
-    def _product(self, phase: Phase, seeds: Iterable[int], rates: Mapping[str, tuple[float, ...]]) -> list[RunConfig]:
+    def _product(
+        self, phase: Phase, seeds: Iterable[int], rates: Callable[[str, str], tuple[float, ...]]
+    ) -> list[RunConfig]:
         return [
             RunConfig(self.name, regime, scheme, seed, rate, phase, regime.apply(self.budget))
             for seed in seeds
             for regime in self.regimes
             for scheme in self.schemes
-            for rate in rates[scheme]
+            for rate in rates(scheme, regime.name)
         ]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from algos import make_scheme
 from benchmarks import experiments, store
 from benchmarks.aggregate import ALPHA, against, change, choose_learning_rates, current, run_scores
+from benchmarks.experiment import rates_in
 from benchmarks.statistics import Interval
 
 SPREADS = ("spread-1", "spread-1000")
@@ -61,15 +62,16 @@ def scale_table(root: Path = store.RESULTS) -> str:
     alike = [scheme for scheme, entry in level.items() if entry.p_value >= ALPHA]
     means = [level[scheme].score for scheme in alike]
     rates = choose_learning_rates(experiment, stored)
-    largest = [scheme for scheme, rate in rates.items() if rate == max(experiment.learning_rates)]
+    chosen = {scheme: max(rates_in(rate)) for scheme, rate in rates.items()}
+    largest = [scheme for scheme, rate in chosen.items() if rate == max(experiment.learning_rates)]
     hardest, best = _hardest(scores)
     lines += [
         "",
         f"At spread 1 {len(alike)} of {len(level)} schemes are not distinguishable from the best "
         f"(paired t-test, Holm, 5 %): {_names(alike)}, with means from {min(means):.3f} to "
         f"{max(means):.3f}. `{hardest}` is learned least: at most {best:.3f} in the mean over "
-        f"training. Chosen learning rates lie between {min(rates.values()):g} and "
-        f"{max(rates.values()):g}" + (f"; {_names(largest)} chose the largest of the grid." if largest else "."),
+        f"training. Chosen learning rates lie between {min(chosen.values()):g} and "
+        f"{max(chosen.values()):g}" + (f"; {_names(largest)} chose the largest of the grid." if largest else "."),
     ]
     return "\n".join(lines)
 
@@ -167,8 +169,10 @@ def speed_table(root: Path = store.RESULTS) -> str:
         lines += [
             "",
             f"A sweep of {sweep['runs']} runs is {sweep['ratio']:.2f} times as fast with two processes as with one; "
-            f"on that machine two programs that share nothing train {sweep['bare']:.2f} times as many runs as one, and "
-            f"do {sweep['ceiling']:.2f} times as many matrix products (`{sweep['command']}`).",
+            f"on that machine two programs that share nothing do {sweep['ceiling']:.2f} times as many matrix products as "
+            f"one"
+            + (f", and train {sweep['bare']:.2f} times as many runs" if "bare" in sweep else "")
+            + f" (`{sweep['command']}`).",
         ]
     return "\n".join(lines)
 

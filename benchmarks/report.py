@@ -31,8 +31,9 @@ from benchmarks.aggregate import (
     run_scores,
     summarise,
     turns_to_reach,
+    unpaired,
 )
-from benchmarks.experiment import BenchmarkError, Experiment
+from benchmarks.experiment import BenchmarkError, Experiment, Rate, rates_in, spell_rate
 from benchmarks.experiments import budget
 from benchmarks.readme import SMALLEST
 from benchmarks.statistics import Interval, median_interval, spearman
@@ -42,7 +43,7 @@ REFERENCE = "grpo"
 COMMAND = "python -m benchmarks report"
 MOST_NAMED = 4
 """Schemes that are named in a sentence; of more the number is given."""
-LARGE, FIRST = ("everything", "everything_raised"), 10
+LARGE, FIRST = ("everything",), 10
 """Experiments whose tables show only what differs from the reference."""
 Stored = Sequence[tuple[Experiment, pa.Table]]
 
@@ -240,7 +241,7 @@ def evidence(experiment: Experiment, table: pa.Table) -> list[str]:
         schemes = [scheme for scheme in schemes if scheme in differ or scheme == REFERENCE]
     seeds = len(set(scores["seed"].to_pylist()))
     rows = [
-        f"| `{scheme}` | {rates[scheme]:g} | "
+        f"| `{scheme}` | {spell_rate(rates[scheme])} | "
         + " | ".join(_cell(tables[n].get(scheme), compared[n].get(scheme), scheme) for n in regimes)
         + " |"
         for scheme in schemes
@@ -250,7 +251,7 @@ def evidence(experiment: Experiment, table: pa.Table) -> list[str]:
     return [
         f"### {experiment.name}",
         "",
-        f"**{experiment.question}** Claim: {experiment.claim} Axis: {experiment.axis}. {seeds} paired seeds, "
+        f"**{experiment.question}** Claim: {experiment.claim} Axis: {experiment.axis}. {_pairs(table, seeds)}, "
         f"{_turns(experiment)} turns. {_grid(experiment, rates, schemes)}",
         "",
         "| scheme | learning rate | " + " | ".join(regimes) + " |",
@@ -298,16 +299,24 @@ def spent(turns: Interval, total: int) -> str:
     return f"{median} [{low}, {high}]"
 
 
-def _grid(experiment: Experiment, rates: Mapping[str, float], schemes: Sequence[str]) -> str:
+def _pairs(table: pa.Table, seeds: int) -> str:
+    """Count the seeds, and say where runs of one seed did not start from one base policy."""
+    apart = len(unpaired(table))
+    note = f" (in {apart} cases runs of one seed start from unlike base policies)" if apart else ""
+    return f"{seeds} paired seeds{note}"
+
+
+def _grid(experiment: Experiment, rates: Mapping[str, Rate], schemes: Sequence[str]) -> str:
     """The learning rates that were tried, and who chose one at the edge, where a wider grid might show more."""
     grid = sorted(experiment.learning_rates)
     if len(grid) == 1:
         return f"Learning rate {grid[0]:g}, not tuned."
     text = (
         f"Learning rates tried: {', '.join(f'{rate:g}' for rate in grid)}, {len(experiment.tuning_seeds)} tuning seeds"
+        + (", chosen for each regime" if experiment.rate_per_regime else "")
     )
     ends = {
-        end: [f"`{scheme}`" for scheme in schemes if rates[scheme] == rate]
+        end: [f"`{scheme}`" for scheme in schemes if rate in rates_in(rates[scheme])]
         for end, rate in (("smallest", grid[0]), ("largest", grid[-1]))
     }
     chosen = [
@@ -406,8 +415,8 @@ def claims_section(entries: Sequence[Mapping[str, Any]]) -> list[str]:
             f"### {verdict.capitalize()}",
             "",
             "| claim | source | treatment against control | regime | metric | effect [95 %] | control | seeds | "
-            "robust |",
-            "| --- | --- | --- | --- | --- | ---: | ---: | ---: | --- |",
+            "learning rates | robust |",
+            "| --- | --- | --- | --- | --- | ---: | ---: | ---: | --- | --- |",
             *(_claim_row(entry) for entry in entries if entry["verdict"] == verdict),
             "",
         ]
@@ -426,8 +435,9 @@ def _claim_row(entry: Mapping[str, Any]) -> str:
     budget = "" if entry["control_budget"] == entry["treatment_budget"] else " (other budget)"
     arms = f"`{entry['treatment']}` against `{entry['control']}`{budget}"
     effect = f"{entry['effect']:+.3f} [{entry['low']:+.3f}, {entry['high']:+.3f}]"
+    rates = ", ".join(f"{rate:g}" for rate in entry["learning_rates"] if rate) or "nothing is trained"
     cells = (
         entry["statement"] + note, entry["source"], arms, entry["regime"], f"{entry['metric']}, {entry['predicted']}",
-        effect, f"{entry['control_mean']:.3f}", str(entry["seeds"]), entry["robust"],
+        effect, f"{entry['control_mean']:.3f}", str(entry["seeds"]), rates, entry["robust"],
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"

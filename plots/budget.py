@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.aggregate import choose_learning_rates, current, turns_to_reach
-from benchmarks.experiment import Experiment
+from benchmarks.experiment import Experiment, spell_rate
 from benchmarks.experiments.budget import REACHED
 from benchmarks.statistics import Interval, median_interval
 from benchmarks.store import NoResultsError
@@ -47,7 +47,8 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
             axis.tick_params(axis="y", length=0)
         axes[0, 0].set_xlim(0, experiment.budget.total_turns)
         axes[0, 0].set_ylim(-0.6, len(schemes) - 0.4)
-        axes[0, 0].set_yticks(range(len(schemes)), [f"{scheme}  (lr {rates[scheme]:g})" for scheme in schemes])
+        labels = [f"{scheme}  (lr {spell_rate(rates[scheme])})" for scheme in schemes]
+        axes[0, 0].set_yticks(range(len(schemes)), labels)
         figure.text(0.01, 1 - 0.28 / height, experiment.question, fontsize=10.5, weight="bold", va="center")
         note = (
             f"turns until the normalised score first reaches {REACHED:g}: median over {seeds} paired seeds, and its "

@@ -21,7 +21,7 @@ from plots.style import GREY, SETTINGS, caption, enumerate_names
 MAP = "cividis"
 WORST = -0.3
 """Differences beyond this have the darkest colour."""
-LEFT_OUT = ("everything", "everything_raised")
+LEFT_OUT = ("everything",)
 """Experiments with too many schemes for a map."""
 WIDEST = 18
 """Columns of one band at most, but for an experiment that has more."""

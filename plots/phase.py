@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.aggregate import ALPHA, against, choose_learning_rates, current, run_scores, summarise
-from benchmarks.experiment import Experiment
+from benchmarks.experiment import Experiment, Rate, spell_rate
 from benchmarks.statistics import Interval
 from benchmarks.store import NoResultsError
 from plots.style import GREY, SETTINGS, caption, enumerate_names
@@ -65,18 +65,19 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
         note = (
             "normalised score, mean over training (0 random, 1 expert), and half of its 95 % interval;\n"
             f"{seeds} paired seeds, learning rate tuned per scheme"
+            + (" and regime" if experiment.rate_per_regime else "")
         )
         figure.text(0.01, 1 - 0.46 / height, note, fontsize=8.5, color=GREY, va="top", linespacing=1.3)
         figure.text(0.01, 0.12 / height, "; ".join(_commands(experiment)), color=GREY, fontsize=8, family="monospace")
     return figure
 
 
-def _label(scheme: str, rate: float) -> str:
+def _label(scheme: str, rate: Rate) -> str:
     """Name a scheme and its rate; one with many changes has a line for its recipe, and further ones for them."""
     recipe, colon, changes = scheme.partition(":")
     if len(scheme) <= LONGEST:
-        return f"{scheme}  (lr {rate:g})"
-    lines = [f"{recipe}{colon}  (lr {rate:g})", *textwrap.wrap(changes.replace(",", ", "), 52)]
+        return f"{scheme}  (lr {spell_rate(rate)})"
+    lines = [f"{recipe}{colon}  (lr {spell_rate(rate)})", *textwrap.wrap(changes.replace(",", ", "), 52)]
     return "\n".join(lines)
 
 

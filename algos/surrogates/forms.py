@@ -78,7 +78,16 @@ def reinforce(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor) -> torch.
     return -tokens.advantage * tokens.log_prob
 
 
-@part("surrogate", "cispo", source="CISPO in MiniMax-M1, arXiv 2506.13585; SEEN-CODE (verl, TRL)", uses=CLIPPED)
+def outside(scheme: Scheme, tokens: Tokens, ratio: torch.Tensor) -> torch.Tensor:
+    """Say which ratios (m, L) are outside the scheme's bounds."""
+    low, high = scheme.run("bounds", tokens, ratio)
+    return (ratio < low) | (ratio > high)
+
+
+@part(
+    "surrogate", "cispo", source="CISPO in MiniMax-M1, arXiv 2506.13585; SEEN-CODE (verl, TRL)", uses=CLIPPED,
+    capped=outside,
+)  # fmt: skip
 def cispo(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor) -> torch.Tensor:
     """-clip(ratio) A log p: the clipped ratio is only a weight, so every token keeps a gradient.
 
@@ -159,9 +168,15 @@ def abc(
     return -torch.where(tokens.advantage > 0, for_good, for_bad) * tokens.advantage
 
 
+def _above_soft_dual_clip(
+    scheme: Scheme, tokens: Tokens, ratio: torch.Tensor, *, soft_dual_clip: float
+) -> torch.Tensor:
+    return torch.where(tokens.advantage >= 0, 1.0 / ratio, ratio) > soft_dual_clip
+
+
 @part(
     "surrogate", "aspo", source="ASPO, arXiv 2510.06062 (Archer2.0); SEEN-CODE", uses=CLIPPED,
-    ranges={"soft_dual_clip": (1.0, math.inf)},
+    ranges={"soft_dual_clip": (1.0, math.inf)}, capped=_above_soft_dual_clip,
 )  # fmt: skip
 def aspo(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, soft_dual_clip: float = 3.0) -> torch.Tensor:
     """Weigh tokens with A >= 0 by 1 / ratio instead of the ratio, so that unlikely ones gain more.

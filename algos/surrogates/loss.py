@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 from algos.batch import RolloutBatch
+from algos.parts import find
 from algos.scheme import Scheme, SchemeLike, make_scheme
 from algos.surrogates.aggregation import effective_mask, token_weights
 from algos.surrogates.kl import in_loss
@@ -71,11 +72,13 @@ def policy_loss(
             correction.
 
     Returns:
-        A scalar tensor and the metrics ``clip_fraction_low``, ``clip_fraction_high``,
-        ``clip_fraction``, ``ratio_mean``, ``ratio_max``, ``approx_kl`` (k3 to the policy that wrote
-        the tokens), ``effective_sample_size`` (share of the tokens), ``saturation`` (share of the
-        tokens with an advantage whose loss has no gradient) and, with a KL penalty in the loss,
-        ``kl`` (its mean), over the tokens in the loss.
+        A scalar tensor and the metrics ``clip_fraction_low``, ``clip_fraction_high`` and
+        ``clip_fraction`` (share of the tokens from which the surrogate takes the gradient or, where it
+        limits weights only, a part of the weight, with a ratio below 1, above, and both),
+        ``ratio_mean``, ``ratio_max``, ``approx_kl`` (k3 to the policy that wrote the tokens),
+        ``effective_sample_size`` (share of the tokens), ``saturation`` (share of the tokens with an
+        advantage whose loss has no gradient) and, with a KL penalty in the loss, ``kl`` (its mean),
+        over the tokens in the loss.
 
     Raises:
         TypeError: if log-probabilities are no tensors.
@@ -159,7 +162,7 @@ METRICS = (
 
 
 def loss_metrics(scheme: Scheme, tokens: Tokens, slope: torch.Tensor | None = None) -> dict[str, float]:
-    """Summarise the tokens in the loss; only clips that bind are counted.
+    """Summarise the tokens in the loss; only clips that bind are counted, whatever the surrogate.
 
     Args:
         scheme: the choices.
@@ -176,24 +179,37 @@ def loss_metrics(scheme: Scheme, tokens: Tokens, slope: torch.Tensor | None = No
     with torch.no_grad():
         log_ratio = scheme.run("ratio", tokens).expand_as(mask)
         ratio, advantage = log_ratio.exp(), tokens.advantage.expand_as(mask)
-        low = high = torch.zeros(())
-        if scheme.clips:
-            low_bound, high_bound = scheme.run("bounds", tokens, ratio)
-            low = ((advantage < 0) & (ratio < low_bound) & mask).sum() / n
-            high = ((advantage > 0) & (ratio > high_bound) & mask).sum() / n
+        live = mask & (advantage != 0)
+        bound = live & _bound(scheme, tokens, log_ratio, ratio, slope)
+        low, high = (bound & (ratio < 1)).sum() / n, (bound & (ratio >= 1)).sum() / n
         behaviour = tokens.old_log_prob if tokens.behaviour_log_prob is None else tokens.behaviour_log_prob
         difference = (tokens.log_prob - behaviour).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)[mask]
         # expm1, because ratio - 1 would lose small differences to rounding.
         k3 = (torch.expm1(difference) - difference).clamp(min=0.0).mean()
         ratio = ratio[mask]
         ess = ratio.sum() ** 2 / (ratio**2).sum() / n
-        live = mask & (advantage != 0)
         saturated = (live & (slope == 0)).sum() / live.sum().clamp(min=1)
         values = torch.stack([low, high, low + high, ratio.mean(), ratio.max(), k3, ess, saturated]).tolist()
         metrics = dict(zip(METRICS, values, strict=True))
         if in_loss(scheme):
             metrics["kl"] = float(scheme.run("kl", tokens)[mask].mean())
     return metrics
+
+
+def _bound(
+    scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, ratio: torch.Tensor, slope: torch.Tensor
+) -> torch.Tensor:
+    """Say which tokens (m, L) a clip takes the gradient or a part of their weight from."""
+    bound = slope == 0
+    # What filters and corrections leave out, no clip has touched.
+    if scheme.token_filter != "none":
+        bound = bound & (scheme.run("token_filter", tokens, log_ratio) != 0)
+    if scheme.correction != "none":
+        bound = bound & (scheme.run("correction", tokens) != 0)
+    surrogate = find("surrogate", scheme.surrogate)
+    if surrogate.capped is not None:
+        bound = bound | surrogate.capped(scheme, tokens, ratio, **scheme.options_of(surrogate))
+    return bound
 
 
 def _slope(scheme: Scheme, tokens: Tokens) -> torch.Tensor:

@@ -24,10 +24,27 @@ NOT_NEGATIVE = (0.0, math.inf)
 POSITIVE = (1e-6, math.inf)
 
 
+def _negative_limited(
+    scheme: Scheme,
+    tokens: Tokens,
+    ratio: torch.Tensor,
+    *,
+    positive_low: float,
+    positive_high: float,
+    negative_low: float,
+    negative_high: float,
+) -> torch.Tensor:
+    """Of A > 0 the weight is 1 by default, which is no limit of the ratio but the lack of one."""
+    good = (positive_low < positive_high) & ((ratio < positive_low) | (ratio > positive_high))
+    bad = (ratio < negative_low) | (ratio > negative_high)
+    return torch.where(tokens.advantage > 0, good, bad)
+
+
 @part(
     "surrogate", "topr", source="TOPR, arXiv 2503.14286; SEEN-CODE (ROLL); sign of the advantage INFERRED",
     uses=["ratio"],
     ranges=dict.fromkeys(("positive_low", "positive_high", "negative_low", "negative_high"), NOT_NEGATIVE),
+    capped=_negative_limited,
 )  # fmt: skip
 def topr(
     scheme: Scheme,
@@ -49,10 +66,16 @@ def topr(
 
 
 TRUNCATION = {"truncation": (1.0, math.inf)}
+
+
+def _truncated(scheme: Scheme, tokens: Tokens, ratio: torch.Tensor, *, truncation: float) -> torch.Tensor:
+    return ratio > truncation
+
+
 DPPO = "DPPO, arXiv 2602.04879; SEEN-CODE (verl, whose truncation is 3 unless it is set)"
 
 
-@part("surrogate", "dppo_tv", source=DPPO, uses=["clip_low", "clip_high"], ranges=TRUNCATION)
+@part("surrogate", "dppo_tv", source=DPPO, uses=["clip_low", "clip_high"], ranges=TRUNCATION, capped=_truncated)
 def dppo_tv(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, truncation: float = 20.0) -> torch.Tensor:
     """-min(ratio, truncation) A log p, masked by how far the token's probability has moved.
 
@@ -64,7 +87,7 @@ def dppo_tv(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, truncati
     return _trusted(tokens, log_ratio, truncation, inside)
 
 
-@part("surrogate", "dppo_kl", source=DPPO, uses=["clip_low", "clip_high"], ranges=TRUNCATION)
+@part("surrogate", "dppo_kl", source=DPPO, uses=["clip_low", "clip_high"], ranges=TRUNCATION, capped=_truncated)
 def dppo_kl(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, truncation: float = 20.0) -> torch.Tensor:
     """-min(ratio, truncation) A log p, masked by the KL of the token's probability against the rest.
 

@@ -27,7 +27,7 @@ SENSITIVITY_SEEDS = tuple(range(10))
 TUNING_SEEDS = (100, 101)
 MORE_TUNING_SEEDS = tuple(range(100, 108))
 """Where the width is tuned with the rate: two seeds are too few to choose among nine candidates."""
-LEARNING_RATES = (1e-3, 3e-3, 1e-2)
+LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 SMALL_NETWORK = 32
 VARIANTS = ("lower learning rate", "higher learning rate", "smaller network")
 

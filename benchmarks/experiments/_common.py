@@ -8,8 +8,11 @@ from benchmarks.experiment import Experiment, Regime
 
 SEEDS = tuple(range(10))
 TUNING_SEEDS = (100, 101)
+MORE_TUNING_SEEDS = (100, 101, 102, 103)
+"""Where every regime has a learning rate of its own."""
 RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 """The grid of learning rates; RESULTS.md says which schemes choose its ends."""
+WIDE_RATES = (1e-4, *RATES)
 
 
 def chain(

@@ -2,7 +2,7 @@
 
 from benchmarks.claims.regimes import short
 from benchmarks.experiment import Experiment
-from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, chain, quick
+from benchmarks.experiments._common import MORE_TUNING_SEEDS, RATES, SEEDS, chain, quick
 
 REACHED = 0.8
 """The normalised score that counts as learned."""
@@ -26,10 +26,11 @@ EXPERIMENT = Experiment(
         "spo",
     ),
     seeds=SEEDS,
-    tuning_seeds=TUNING_SEEDS,
+    tuning_seeds=MORE_TUNING_SEEDS,
     learning_rates=RATES,
     # Many points, to tell when a score is reached.
     budget=short(n_evaluations=16),
+    rate_per_regime=True,
 )
 
 QUICK = quick(EXPERIMENT)

@@ -2,7 +2,7 @@
 
 from benchmarks.claims.regimes import SHORT
 from benchmarks.experiment import Experiment
-from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, chain, quick
+from benchmarks.experiments._common import MORE_TUNING_SEEDS, SEEDS, WIDE_RATES, chain, quick
 
 EXPERIMENT = Experiment(
     name="epochs",
@@ -29,9 +29,10 @@ EXPERIMENT = Experiment(
         "gpg",
     ),
     seeds=SEEDS,
-    tuning_seeds=TUNING_SEEDS,
-    learning_rates=RATES,
+    tuning_seeds=MORE_TUNING_SEEDS,
+    learning_rates=(*WIDE_RATES, 3e-2),
     budget=SHORT,
+    rate_per_regime=True,
 )
 
 QUICK = quick(EXPERIMENT)

@@ -3,7 +3,7 @@
 from algos.recipes import RECIPES
 from benchmarks.claims.regimes import LONG
 from benchmarks.experiment import Experiment, Regime
-from benchmarks.experiments._common import RATES, SEEDS, TUNING_SEEDS, quick
+from benchmarks.experiments._common import SEEDS, TUNING_SEEDS, WIDE_RATES, quick
 
 EXPERIMENT = Experiment(
     name="everything",
@@ -16,7 +16,7 @@ EXPERIMENT = Experiment(
     schemes=tuple(name for name in RECIPES if name != "vgpo"),
     seeds=SEEDS,
     tuning_seeds=TUNING_SEEDS,
-    learning_rates=(1e-4, *RATES),
+    learning_rates=WIDE_RATES,
     budget=LONG,
 )
 

@@ -479,6 +479,42 @@ def test_p26_asymmetric_bounds_have_their_own_fractions():
     assert (metrics["clip_fraction_low"], metrics["clip_fraction_high"]) == (0.5, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "positive", "negative"),
+    [
+        # Ratios .1, .5, 1, 2, 9, 30; the shares below 1 and above 1 that are bound, by the sign of the advantage.
+        ("grpo", (0, 3), (2, 0)),
+        ("grpo:dual_clip=3", (0, 3), (2, 2)),
+        ("grpo:ratio_cap=4", (0, 3), (2, 2)),
+        ("gmpo", (0, 3), (2, 0)),
+        ("abc:clip_low=0.2,clip_high=0.2", (2, 3), (2, 3)),
+        ("dppo_tv", (0, 2), (0, 1)),
+        ("cispo", (0, 2), (0, 2)),
+        ("topr:ratio=token", (0, 0), (0, 3)),
+        ("sapo", (0, 1), (0, 1)),  # Its gate has no slope left at 30.
+        ("reinforce", (0, 0), (0, 0)),
+    ],
+)
+def test_p26_clip_fractions_of_every_kind_of_clip(scheme, positive, negative):
+    ratios = torch.tensor([[0.1], [0.5], [1.0], [2.0], [9.0], [30.0]])
+    old = torch.full((6, 1), 0.03).log()
+    for sign, (low, high) in ((1.0, positive), (-1.0, negative)):
+        _, metrics = policy_loss(scheme, ratios.log() + old, old, [sign] * 6, one_token_each(6))
+        assert metrics["clip_fraction_low"] == pytest.approx(low / 6), sign
+        assert metrics["clip_fraction_high"] == pytest.approx(high / 6), sign
+        assert metrics["clip_fraction"] == pytest.approx((low + high) / 6)
+
+
+def test_p26_what_filters_and_corrections_leave_out_is_not_clipped():
+    ratios, old = torch.tensor([[0.5], [2.0], [1.0], [1.0]]), torch.zeros(4, 1)
+    batch, credit = one_token_each(4), [-1.0, 1.0, -1.0, 1.0]
+    behaviour = old - torch.tensor([[3.0], [0.0], [3.0], [0.0]])
+    scheme = "grpo:correction=rejection"
+    _, metrics = policy_loss(scheme, ratios.log(), old, credit, batch, behaviour_log_prob=behaviour)
+    assert (metrics["clip_fraction_low"], metrics["clip_fraction_high"]) == (0.0, 0.25)
+    assert metrics["saturation"] == 0.75
+
+
 def test_approx_kl_keeps_its_precision_near_one_and_is_not_negative():
     small = torch.tensor([[1e-4], [-1e-4], [1e-6], [0.0]])
     _, metrics = policy_loss("grpo", small, torch.zeros(4, 1), [1.0] * 4, one_token_each(4))
@@ -501,7 +537,8 @@ def test_metrics_of_exploding_ratios_are_finite():
     tokens = Tokens(rows, torch.zeros(3, 1), torch.ones(3, 1), torch.ones(3, 1, dtype=torch.bool))
     metrics = loss_metrics(make_scheme("grpo"), tokens)
     assert all(math.isfinite(value) for value in metrics.values())
-    assert metrics["clip_fraction"] == pytest.approx(1 / 3)
+    # The bound takes the gradient of one, and the cut of log-ratios that of the other.
+    assert metrics["clip_fraction_low"] == metrics["clip_fraction_high"] == pytest.approx(1 / 3)
 
 
 # KL penalty.

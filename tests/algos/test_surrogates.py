@@ -487,7 +487,8 @@ def test_p24_ratios_are_one_without_learning_and_recipes_train(scheme):
     logged = still.logger.name_to_value
     assert abs(logged["train/ratio_mean"] - 1) < 1e-5
     assert abs(logged["train/ratio_max"] - 1) < 1e-5
-    assert logged["train/clip_fraction"] == 0.0
+    # Clip-Cov takes the gradient of some tokens whatever their ratio.
+    assert (logged["train/clip_fraction"] > 0.0) == (scheme == "clip_cov")
     moving = GroupPPO("MessagePolicy", "agentic_gym/Chain-v0", learning_rate=1e-2, **settings)
     before = moving.policy.flat_parameters.clone()
     logged = moving.learn(100, log_interval=None).logger.name_to_value

@@ -8,7 +8,7 @@ import pytest
 
 from algos import make_scheme
 from benchmarks.__main__ import main
-from benchmarks.claims import CLAIMS, Arm, Claim, ClaimRuns
+from benchmarks.claims import CLAIMS, Arm, Claim, ClaimRuns, untrained
 from benchmarks.claims.claim import effect, metric_of, verdict
 from benchmarks.claims.regimes import CHAIN, CHAIN_OFFSET, SHORT, short
 from benchmarks.claims.scoreboard import document, scoreboard
@@ -180,7 +180,9 @@ def test_every_claim_is_listed_whether_it_ran_or_not(tmp_path, capsys):
     for command in ("claims", "scoreboard"):
         assert main([command, "--json", "--root", str(tmp_path)]) == 0
         listed = json.loads(capsys.readouterr().out)
-        assert [entry["key"] for entry in listed] == [claim.key for claim in CLAIMS]
+        every = [*CLAIMS, *(measured.claim for measured in untrained.CLAIMS)]
+        assert [entry["key"] for entry in listed] == [claim.key for claim in every]
+        assert len({claim.key for claim in every}) == len(every)
         assert {entry["verdict"] for entry in listed} == {"not run"}
 
 
@@ -189,3 +191,38 @@ def test_budgets_that_came_later_keep_the_identity_of_older_runs():
     config = runs.report(runs.arms[0], 0, Choice(runs.arms[0].scheme, 1e-3))
     assert run_id(config) == run_id(dataclasses.replace(config, budget=short(staleness=0, net_width=64, eval_group=1)))
     assert run_id(config) != run_id(dataclasses.replace(config, budget=short(staleness=1)))
+
+
+# Claims about advantages alone.
+
+
+@pytest.mark.parametrize("p", [0.1, 0.2, 0.8])
+@pytest.mark.parametrize("size", [4, 16])
+def test_the_groups_mean_is_biased_as_the_closed_form_says(p, size):
+    pairs = [untrained.advantage_of_success(seed, p, size) for seed in range(20)]
+    said, true = np.array(pairs).T
+    # The mean success rate of groups that have both outcomes.
+    mixed = (p - p**size) / (1 - p**size - (1 - p) ** size)
+    assert said.mean() == pytest.approx(1 - mixed, abs=4 * said.std(ddof=1) / np.sqrt(20))
+    assert (true == 1 - p).all() and (1 - mixed < 1 - p) == (p < 0.5)
+
+
+def test_the_level_of_credit_changes_less_with_the_root():
+    root, plain = untrained.change_of_level(0, group_size=4, depth=4)
+    assert 0 < root < plain < 2
+    assert untrained.change_of_level(0, group_size=4, depth=4) == (root, plain)
+
+
+def test_stored_values_are_judged_by_the_rule_of_all_claims(tmp_path):
+    assert untrained.stored(tmp_path) == []
+    names = ["", *untrained.CLAIMS[0].variants]
+    falls = {name: [[0.7 + 0.01 * seed, 0.8 + 0.01 * seed] for seed in range(20)] for name in names}
+    (tmp_path / untrained.FILE).write_text(json.dumps({"values": {"advantage-hard": falls}}))
+    (entry,) = untrained.stored(tmp_path)
+    assert (entry.verdict, entry.robust, entry.seeds) == ("replicates", "yes", 20)
+    assert entry.effect.estimate == pytest.approx(-0.1)
+    (line,) = document([entry])
+    assert json.loads(json.dumps(line)) == line and line["predicted"] == "less"
+    falls[names[1]] = [[0.9 + 0.01 * seed, 0.8] for seed in range(20)]
+    (tmp_path / untrained.FILE).write_text(json.dumps({"values": {"advantage-hard": falls}}))
+    assert untrained.stored(tmp_path)[0].robust == "no"

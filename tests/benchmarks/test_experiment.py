@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks import experiment as module
 from benchmarks import experiments
-from benchmarks.experiment import Budget, Experiment, Regime, RunConfig, canonical, run_id
+from benchmarks.experiment import Budget, Experiment, Regime, RunConfig, canonical, rates_in, run_id, spell_rate
 
 BUDGET: dict[str, Any] = {
     "total_turns": 1000,
@@ -136,8 +136,20 @@ def test_runs_refuses_rates_that_would_not_be_gathered() -> None:
     for rates in (None, {"grpo": 1e-3}, dict.fromkeys(fake.schemes, 0.5)):
         with pytest.raises(ValueError, match="'learning_rates' must map each of"):
             fake.runs("report", rates)
+    for regimes in (
+        {},
+        {"elsewhere": 1e-3},
+        {**dict.fromkeys([r.name for r in fake.regimes], 1e-3), "elsewhere": 1e-3},
+    ):
+        with pytest.raises(ValueError, match="'learning_rates' must map each of"):
+            fake.runs("report", dict.fromkeys(fake.schemes, regimes))
     with pytest.raises(ValueError, match="must be None for the phase 'tune'"):
         fake.runs("tune", dict.fromkeys(fake.schemes, 1e-3))
+
+
+def test_rates_of_regimes_are_spelt_in_their_order() -> None:
+    assert spell_rate(0.001) == "0.001" and rates_in(0.001) == (0.001,)
+    assert spell_rate({"b": 0.01, "a": 0.003}) == "0.01/0.003" and spell_rate({"b": 0.01, "a": 0.01}) == "0.01"
 
 
 def test_one_learning_rate_needs_no_tuning() -> None:

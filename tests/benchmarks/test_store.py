@@ -1,5 +1,6 @@
 """Results on disk: atomic, self-healing, gathered without loss; and the aggregation of rows."""
 
+import dataclasses
 import json
 import math
 import os
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import aggregate, store
+from benchmarks import aggregate, experiments, store
 from benchmarks.experiment import BenchmarkError, Budget, Experiment, Regime, run_id
 
 FAKE = Experiment(
@@ -232,6 +233,38 @@ def test_the_best_learning_rate_of_each_scheme_wins(tmp_path: Path) -> None:
     # A tie goes to the smaller rate, also when rounding makes 0.3 of it.
     write_all(tmp_path, {("grpo", 0.001): 0.0, ("grpo", 0.01): 0.2, ("erpo", 0.001): 0.3, ("erpo", 0.01): 0.1 + 0.2})
     assert aggregate.choose_learning_rates(FAKE, store.gather(FAKE, tmp_path)) == RATES
+
+
+def test_each_regime_may_have_a_rate_of_its_own(tmp_path: Path) -> None:
+    each = dataclasses.replace(FAKE, rate_per_regime=True)
+    for config in each.runs("tune"):
+        best = 0.01 if config.regime.name == "ten" and config.scheme == "grpo" else 0.001
+        store.write(config, points(float(config.learning_rate == best)), tmp_path)
+    rates = aggregate.choose_learning_rates(each, store.gather(each, tmp_path))
+    assert rates == {"grpo": {"one": 0.001, "ten": 0.01}, "erpo": {"one": 0.001, "ten": 0.001}}
+    for config in each.runs("report", rates):
+        store.write(config, points(), tmp_path)
+    scores = aggregate.run_scores(aggregate.current(each, store.gather(each, tmp_path))).to_pylist()
+    assert len(scores) == 8
+    assert all(run["learning_rate"] == rates[run["scheme"]][run["regime"]] for run in scores)
+
+
+def test_runs_of_one_seed_from_unlike_base_policies_are_found(tmp_path: Path) -> None:
+    configs = FAKE.runs("report", RATES)
+    for config in configs:
+        store.write(config, points(), tmp_path)
+    assert aggregate.unpaired(store.gather(FAKE, tmp_path)) == []
+    other = [config for config in configs if (config.scheme, config.regime.name, config.seed) == ("erpo", "ten", 1)]
+    shutil.rmtree(store.folder(other[0], tmp_path))
+    store.write(other[0], points(0.1), tmp_path)
+    assert aggregate.unpaired(store.gather(FAKE, tmp_path)) == [("ten", 1)]
+
+
+@pytest.mark.parametrize("name", experiments.names())
+def test_stored_runs_of_one_seed_start_from_one_base_policy(name: str) -> None:
+    experiment = experiments.load(name)
+    rows = aggregate.current(experiment, store.gather(experiment))
+    assert len(rows) and aggregate.unpaired(rows) == []
 
 
 def test_scores_of_runs(tmp_path: Path) -> None:
