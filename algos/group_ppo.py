@@ -163,6 +163,7 @@ class GroupPPO(BaseAlgorithm):
         self._memory = Memory()
         self._reference: npt.NDArray[np.float32] | None = None
         self._past: deque[npt.NDArray[np.float32]] = deque(maxlen=self.staleness + 1)
+        self._past_update = 0
         self._had_signal = False
         self._skipped_steps = 0
         self._init_seed = int(self._random.integers(2**31))
@@ -370,7 +371,10 @@ class GroupPPO(BaseAlgorithm):
         if self.staleness == 0:
             return None
         flat = self.policy.flat_parameters.numpy()
-        self._past.append(flat.copy())
+        # A collection without any rollouts is no update: the parameters are still those of the last one.
+        if not self._past or self._past_update != self._n_updates:
+            self._past.append(flat.copy())
+            self._past_update = self._n_updates
         current = self._past[-1]
         flat[:] = self._past[0]
         return current
@@ -455,6 +459,12 @@ class GroupPPO(BaseAlgorithm):
         assert flat.grad is not None
         flat.grad.zero_()
         values, scored = self.policy.score(part.slots)
+        # The sum is cheaper than a look at every value, and not finite if one is not.
+        if not math.isfinite(values.sum()) and not np.isfinite(values).all():
+            raise FloatingPointError(
+                "The policy's log-probabilities are no longer finite: its parameters have become too large. Take a "
+                f"smaller learning_rate than {self.policy.optimizer.param_groups[0]['lr']:g}, and a saved model."
+            )
         log_prob = torch.from_numpy(values).requires_grad_()
         loss = self._loss(part, log_prob)
         loss.backward()  # type: ignore[no-untyped-call]

@@ -35,7 +35,7 @@ def draw(seen: Sequence[Mapping[str, Any]]) -> Any:
     """Draw the entries of results/microscope.json: one column per axis, one row per quantity."""
     with plt.rc_context(SETTINGS):
         figure, axes = plt.subplots(len(ROWS), len(AXES), figsize=(12, 9), sharey="row")
-        figure.subplots_adjust(left=0.09, right=0.89, top=0.9, bottom=0.08, wspace=0.12, hspace=0.22)
+        figure.subplots_adjust(left=0.09, right=0.87, top=0.9, bottom=0.08, wspace=0.12, hspace=0.22)
         for column, (name, label) in enumerate(AXES.items()):
             points = _along(seen, name)
             for row, quantity in enumerate(ROWS):
@@ -121,7 +121,12 @@ def _panel(axis: Any, points: Sequence[Mapping[str, Any]], name: str, quantity: 
     low, high = axis.get_ylim()
     if last:
         for scheme, height in spread_labels(ends, 0.075 * (high - low), low, high).items():
+            axis.plot(
+                [1.02, 1.075], [height, height], transform=axis.get_yaxis_transform(), clip_on=False,
+                color=COLOURS[scheme], linewidth=1.4, dashes=DASHES.get(scheme, (None, None)),
+            )  # fmt: skip
             axis.annotate(
-                scheme, (1.02, height), xycoords=("axes fraction", "data"), fontsize=8, color=COLOURS[scheme],
+                scheme, (1.09, height), xycoords=("axes fraction", "data"), fontsize=8, color=COLOURS[scheme],
                 va="center", annotation_clip=False,
             )  # fmt: skip
+        axis.set_ylim(low, high)

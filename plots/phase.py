@@ -6,8 +6,10 @@ python -m plots NAME      for every experiment without a figure of its own
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
+import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pyarrow as pa
@@ -26,7 +28,7 @@ MANY, LOW_CELL = 30, 0.21
 """With more schemes than that the cells are that high."""
 LEAST_SPAN = 0.2
 """The colours span at least this much of the score, so that noise does not look like a finding."""
-MAP = "cividis"
+MAP = matplotlib.colormaps["cividis"]
 """Runs from dark blue to yellow also for colour-blind readers, and in grey."""
 
 
@@ -49,12 +51,13 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
     label = 0.3 + max((0.057 if "\n" in text else 0.078) * len(line) for text in labels for line in text.split("\n"))
     width = label + len(panels) * (CELL_WIDTH * len(names) + 0.5) + 0.5
     above = 1.25 if several else 0.95
-    height = (CELL_HEIGHT if len(schemes) <= MANY else LOW_CELL) * len(schemes) + above + 0.85
+    height = (CELL_HEIGHT if len(schemes) <= MANY else LOW_CELL) * len(schemes) + above + 1.1
     with plt.rc_context(SETTINGS):
         figure, axes = plt.subplots(1, len(panels), figsize=(max(width, 7.5), height), squeeze=False)
-        figure.subplots_adjust(left=label / max(width, 7.5), right=0.98, top=1 - above / height, bottom=0.6 / height)
+        figure.subplots_adjust(left=label / max(width, 7.5), right=0.98, top=1 - above / height, bottom=0.85 / height)
         for axis, panel in zip(axes[0], panels, strict=True):
             _panel(axis, cells, names, schemes, panel)
+            axis.set_xlabel(experiment.axis, color=GREY, fontsize=8.5)
             if several:
                 axis.set_title({"mean": "mean of the environments", "worst": "worst environment"}[panel])
         axes[0, 0].set_yticks(range(len(schemes)), labels, linespacing=1.0)
@@ -63,7 +66,8 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
                 tick.set_fontsize(SMALL)
         figure.text(0.01, 1 - 0.28 / height, experiment.question, fontsize=10.5, weight="bold", va="center")
         note = (
-            "normalised score, mean over training (0 random, 1 expert), and half of its 95 % interval;\n"
+            "normalised score, mean over training (0 random, 1 expert), and half of its 95 % interval; "
+            "dark: the lowest of the panel, light: the highest;\n"
             f"{seeds} paired seeds, learning rate tuned per scheme"
             + (" and regime" if experiment.rate_per_regime else "")
         )
@@ -107,6 +111,13 @@ def _commands(experiment: Experiment) -> tuple[str, str]:
     return f"python -m benchmarks run {name}", f"python -m plots {name}"
 
 
+def _readable(background: Sequence[float]) -> str:
+    """Return black or white, whichever has the larger contrast (WCAG 2) with a colour (R, G, B, A)."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in background[:3]]
+    luminance = float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+    return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "black"
+
+
 def _panel(
     axis: Any, cells: dict[str, dict[str, dict[str, Interval]]], names: list[str], schemes: list[str], panel: str
 ) -> None:
@@ -124,12 +135,12 @@ def _panel(
             if scheme not in cells[name]:
                 continue
             found = cells[name][scheme][panel]
-            dark = (values[row, column] - low) / (high - low) < 0.55
+            text_colour = _readable(MAP((values[row, column] - low) / (high - low)))
             text = f"{found.estimate:.2f}"
             if np.isfinite(found.low):
                 text += f" ±{(found.high - found.low) / 2:.2f}"
             axis.text(
-                column, row, text, ha="center", va="center", fontsize=8, color="white" if dark else "black",
+                column, row, text, ha="center", va="center", fontsize=8, color=text_colour,
                 weight="bold" if values[row, column] == best else "normal",
             )  # fmt: skip
     axis.set_xticks(range(len(names)), names)

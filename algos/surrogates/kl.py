@@ -123,6 +123,18 @@ def _adapt(scheme: Scheme, batch: RolloutBatch, memory: Memory, *, kl_target: fl
         control.coefficient *= 1.0 + error * control.rollouts / kl_horizon
 
 
+def _adapt_capped(
+    scheme: Scheme,
+    batch: RolloutBatch,
+    memory: Memory,
+    *,
+    kl_target: float | None,
+    kl_horizon: float,
+    penalty_cap: float | None,
+) -> None:
+    _adapt(scheme, batch, memory, kl_target=kl_target, kl_horizon=kl_horizon)
+
+
 ADAPTIVE = {"kl_target": (1e-9, math.inf), "kl_horizon": (1.0, math.inf)}
 
 
@@ -143,14 +155,41 @@ def reward_k1(
 
 
 @part(
-    "kl", "reward_k3", source="RLHF practice; SEEN-CODE (verl, NeMo-RL)", uses=["kl_coef"], needs=NEEDS,
+    "kl", "reward_k2", source="RLHF practice; SEEN-CODE (verl)", uses=["kl_coef"], needs=NEEDS,
     tags=["in_reward"], ranges=ADAPTIVE, after_update=_adapt,
 )  # fmt: skip
-def reward_k3(
+def reward_k2(
     scheme: Scheme, tokens: Tokens, *, kl_target: float | None = None, kl_horizon: float = 10_000.0
 ) -> torch.Tensor:
-    """Subtract the turn's sum of k3 from its reward; options as for ``reward_k1``."""
-    return k3(scheme, tokens)
+    """Subtract the turn's sum of k2 from its reward; options as for ``reward_k1``."""
+    return k2(scheme, tokens)
+
+
+@part(
+    "kl", "reward_k3", source="RLHF practice; SEEN-CODE (verl, NeMo-RL)", uses=["kl_coef"], needs=NEEDS,
+    tags=["in_reward"], ranges={**ADAPTIVE, **CAP}, after_update=_adapt_capped,
+)  # fmt: skip
+def reward_k3(
+    scheme: Scheme,
+    tokens: Tokens,
+    *,
+    kl_target: float | None = None,
+    kl_horizon: float = 10_000.0,
+    penalty_cap: float | None = None,
+) -> torch.Tensor:
+    """Subtract the turn's sum of k3 from its reward; options as for ``reward_k1`` and, in the loss, ``k3``."""
+    return k3(scheme, tokens, penalty_cap=penalty_cap)
+
+
+@part(
+    "kl", "reward_abs", source="verl's kl_penalty; SEEN-CODE (verl)", uses=["kl_coef"], needs=NEEDS,
+    tags=["in_reward"], ranges=ADAPTIVE, after_update=_adapt,
+)  # fmt: skip
+def reward_abs(
+    scheme: Scheme, tokens: Tokens, *, kl_target: float | None = None, kl_horizon: float = 10_000.0
+) -> torch.Tensor:
+    """Subtract the turn's sum of abs from its reward; options as for ``reward_k1``."""
+    return absolute(scheme, tokens)
 
 
 def in_reward(scheme: Scheme) -> bool:

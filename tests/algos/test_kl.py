@@ -20,6 +20,7 @@ pytestmark = [
 CHAIN = {"policy": "MessagePolicy", "env": "agentic_gym/Chain-v0", "n_prompts": 16, "group_size": 8, "seed": 0,
          "env_kwargs": {"depth": 2, "difficulty": 0.0}}  # fmt: skip
 IN_LOSS = ["k1", "k2", "k3", "abs", "k3_k2", "k3_corrected"]
+IN_REWARD = ["reward_k1", "reward_k2", "reward_k3", "reward_abs"]
 
 
 def value_and_slope(kind, difference, **options):
@@ -32,9 +33,9 @@ def value_and_slope(kind, difference, **options):
 
 
 def test_the_parts_that_there_are():
-    assert choices("kl") == ("none", *IN_LOSS, "reward_k1", "reward_k3")
+    assert choices("kl") == ("none", *IN_LOSS, *IN_REWARD)
     assert [k for k in choices("kl") if in_loss(make_scheme("grpo", kl=k))] == IN_LOSS
-    assert [k for k in choices("kl") if in_reward(make_scheme("grpo", kl=k))] == ["reward_k1", "reward_k3"]
+    assert [k for k in choices("kl") if in_reward(make_scheme("grpo", kl=k))] == IN_REWARD
 
 
 @pytest.mark.parametrize("d", [0.0, 0.5, -0.5, 3.0])
@@ -102,10 +103,23 @@ def test_the_penalty_is_taken_from_the_turns_rewards():
     assert result.counted.tolist() == [True, True, False]
     # Mean over rollouts of the mean over their tokens; the one without a reward does not count.
     assert controller(make_scheme("grpo:kl=reward_k1"), memory).kl == pytest.approx((0.2 - 0.2) / 2, abs=1e-7)
-    result = penalised(make_scheme("grpo:kl=reward_k3,kl_coef=0.5"), batch, log_prob, reference, Memory())
-    k3 = kl_penalty("k3", log_prob, reference).numpy()
-    expected = 1.0 - 0.5 * (k3[0].sum() + k3[1, 0])
-    assert result.returns[0] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["k1", "k2", "k3", "abs"])
+def test_every_penalty_can_be_taken_from_the_rewards(kind):
+    batch, log_prob, reference = reward_case()
+    result = penalised(make_scheme(f"grpo:kl=reward_{kind},kl_coef=0.5"), batch, log_prob, reference, Memory())
+    each = kl_penalty(kind, log_prob, reference).numpy()
+    assert result.returns[0] == pytest.approx(1.0 - 0.5 * (each[0].sum() + each[1, 0]), rel=1e-6)
+
+
+def test_a_penalty_in_the_rewards_can_be_capped():
+    batch, log_prob, reference = reward_case()
+    capped = penalised(
+        make_scheme("grpo:kl=reward_k3,kl_coef=1,penalty_cap=0.001"), batch, log_prob, reference, Memory()
+    )
+    each = np.minimum(kl_penalty("k3", log_prob, reference).numpy(), 0.001)
+    assert capped.returns[0] == pytest.approx(1.0 - (each[0].sum() + each[1, 0]), rel=1e-6)
 
 
 def test_the_loss_has_no_penalty_then():

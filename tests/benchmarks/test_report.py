@@ -41,7 +41,7 @@ def entry(key, verdict, **changes):
         "key": key, "source": "Somebody, arXiv 1234.5678", "statement": f"The claim {key}.", "treatment": "grpo",
         "control": "rloo", "regime": "chain", "metric": "score", "predicted": "greater", "effect": 0.1, "low": 0.05,
         "high": 0.15, "control_mean": 0.5, "seeds": 20, "verdict": verdict, "robust": "yes", "note": "",
-        "treatment_budget": {"a": 1}, "control_budget": {"a": 1}, **changes,
+        "learning_rates": [0.003, 0.01], "treatment_budget": {"a": 1}, "control_budget": {"a": 1}, **changes,
     }  # fmt: skip
 
 

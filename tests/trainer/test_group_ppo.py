@@ -341,6 +341,63 @@ def test_staleness_samples_from_an_older_policy():
     assert ratios[1] > 1.01
 
 
+def test_rollouts_are_exactly_so_many_updates_old():
+    model = small_model(
+        env=CHAIN, env_kwargs={"options": 4, "depth": 2, "graded": True}, staleness=2, learning_rate=1e-2
+    )
+    after, wrote = [model.policy.flat_parameters.clone()], []
+    train = model.train
+
+    def write(features, random, deterministic=False, own=model.policy.write):
+        wrote.append((len(after) - 1, model.policy.flat_parameters.clone()))
+        return own(features, random, deterministic)
+
+    def keep(data):
+        train(data)
+        after.append(model.policy.flat_parameters.clone())
+
+    model.policy.write, model.train = write, keep
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="no learning signal")
+        for _ in range(5):
+            model.learn(1, log_interval=None, reset_num_timesteps=False)
+    assert not torch.equal(after[-1], after[-2])
+    for update, parameters in wrote:
+        assert torch.equal(parameters, after[max(update - 2, 0)]), update
+    # Collections that come to nothing do not age the policy.
+    del model.policy.write
+    for _ in range(3):
+        model._come_back(model._go_stale())
+    assert torch.equal(torch.from_numpy(model._past[0]), after[-3])
+
+
+def test_the_reference_is_replaced_every_so_many_updates():
+    model = small_model(
+        scheme="grpo:kl=k3,kl_coef=0.1", env=CHAIN, env_kwargs={"options": 4, "depth": 2, "graded": True},
+        learning_rate=1e-2, reference_interval=2,
+    )  # fmt: skip
+    before, references = [], []
+    for _ in range(5):
+        before.append(model.policy.flat_parameters.numpy().copy())
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="no learning signal")
+            model.learn(1, log_interval=None, reset_num_timesteps=False)
+        references.append(model._reference.copy())
+    for update, reference in enumerate(references):
+        np.testing.assert_array_equal(reference, before[update - update % 2])
+    assert not np.array_equal(references[0], references[-1])
+
+
+def test_log_probabilities_that_are_not_finite_raise():
+    model = small_model()
+    model.learn(1, log_interval=None)
+    data = rollouts(model)
+    with torch.no_grad():
+        model.policy.actor.biases[-1].fill_(float("nan"))
+    with pytest.raises(FloatingPointError, match=r"log-probabilities are no longer finite.*smaller learning_rate"):
+        model.train(data)
+
+
 # Saving (P45).
 
 
