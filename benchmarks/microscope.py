@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -85,6 +86,11 @@ class Seen:
         setting: where.
         cosine: mean cosine between one estimate and the exact gradient.
         bias_cosine: cosine between the mean of the estimates and the exact gradient.
+        length: length of the mean estimate along the exact gradient, in units of that; schemes that rescale
+            rewards change it on purpose.
+        bias: norm of the expected estimate's difference from the exact gradient, the latter at the same
+            ``length``, in units of that length; what of it the finite number of estimates adds is taken off.
+        variance: mean squared deviation of an estimate from the mean, in units of the squared length.
         signal_to_noise: squared norm of the mean over the mean squared deviation from it.
         shares: each environment's part of the mean estimate's norm; they sum to 1.
         exact_shares: the same of the exact gradient.
@@ -95,6 +101,9 @@ class Seen:
     setting: Setting
     cosine: float
     bias_cosine: float
+    length: float
+    bias: float
+    variance: float
     signal_to_noise: float
     shares: tuple[float, ...]
     exact_shares: tuple[float, ...]
@@ -199,10 +208,15 @@ def look(scheme: str, setting: Setting, n: int = 200, seed: int = 0) -> Seen:
     whole, target = parts.sum(axis=1), exact.sum(axis=0)
     mean = whole.mean(axis=0)
     noise = ((whole - mean) ** 2).sum(axis=1).mean()
+    length = float(mean @ target / (target @ target))
+    size = max(float(length**2 * (target @ target)), 1e-300)
+    # The mean of n estimates has a squared error of its own; n - 1, because deviations are from that mean.
+    off = ((mean - length * target) ** 2).sum() - noise / (n - 1)
     return Seen(
         scheme, setting,
         cosine=float(np.mean([_cosine(one, target) for one in whole])),
         bias_cosine=_cosine(mean, target),
+        length=length, bias=math.sqrt(max(float(off), 0.0) / size), variance=float(noise) / size,
         signal_to_noise=float((mean**2).sum() / noise),
         shares=_shares(parts.mean(axis=0)), exact_shares=_shares(exact), n=n,
     )  # fmt: skip

@@ -43,6 +43,8 @@ REFERENCE = "grpo"
 COMMAND = "python -m benchmarks report"
 MOST_NAMED = 4
 """Schemes that are named in a sentence; of more the number is given."""
+ONE_ENVIRONMENT = 3
+"""Scores of a regime with a single environment: its own, the mean, and the worst."""
 LARGE, FIRST = ("everything",), 10
 """Experiments whose tables show only what differs from the reference."""
 Stored = Sequence[tuple[Experiment, pa.Table]]
@@ -106,10 +108,11 @@ HEAD = f"""<!-- Made by {COMMAND}: run it again instead of editing. -->
 # When does each scheme help?
 
 Measured on this suite's small environments with GroupPPO: every scheme has the same base policies, the same number of
-environment turns, the same network and optimiser, and the learning rate of one small grid that was best for it on
-seeds of its own. Scores are normalised (0 a random policy, 1 the expert) and averaged over training, so that they say
-how fast a scheme learns. All numbers follow from `results/` by `{COMMAND}`; the command under each table makes the
-results themselves.
+environment turns, the same network and optimiser, and the learning rate of one small grid that was best for it on seeds
+of its own: best over all regimes of an experiment or, where the axis itself changes the steps (`clipping`, `epochs`,
+`budget`), in each of them. Scores are normalised (0 a random policy, 1 the expert) and averaged over training, so that
+they say how fast a scheme learns. All numbers follow from `results/` by `{COMMAND}`; the command under each table makes
+the results themselves.
 
 ## In short
 
@@ -118,21 +121,25 @@ What follows is our reading of the tables below; each sentence names where its n
 * **Several environments whose reward scales differ: rescale by prompt, task or environment.** `grpo`, `erpo`, `agentrl`
   and `grpo:scale=task` do not notice the spread; batch-level scales and none at all starve the environments with small
   rewards (`scale_mismatch`, `levels`).
-* **Scale, depth, difficulty, noise, length and frequency differ at once:** average the loss over tokens, not over
-  rollouts. That is what makes `agentrl` lead among the levels (`levels`, regime `all`): `grpo` with a token mean is
-  level with it, `grpo` with its dual clip is not, and its whitening does nothing (claim `agentrl-task-norm`). Of all
-  recipes `graphgpo` leads there, also in the worst environment, then `vespo` (`everything`).
+* **Scale, depth, difficulty, noise, length and frequency differ at once:** try the mean over tokens instead of
+  rollouts. `agentrl` leads among the levels (`levels`, regime `all`); `grpo` with a token mean alone is level with it,
+  `grpo` with its dual clip is not, and a gain of its whitening does not show (claim `agentrl-task-norm`). What is
+  gained is gained in the mean, not in the worst environment, and a token mean is no guarantee: more recipes with one
+  are behind `grpo` than ahead (`everything`). `graphgpo` is first of all recipes, also in the worst environment
+  (`everything`).
 * **One environment much deeper than the others:** crediting turns by state (`graphgpo`, `gigpo`) and not dividing by
   the spread within groups (`dr_grpo`, `lite_ppo`) learned most; with two turns at most everywhere nothing but
   `reinforce_pp` differs from `grpo` (`depth_spread`).
-* **Alike environments, or differences of difficulty or noise alone:** the level hardly matters (`levels`, `curvature`,
-  `difficulty`). Objectives that favour hard prompts (`maxrl`, `disco`, `ngrpo`) learned more slowly (`difficulty`).
+* **Alike environments, or differences of difficulty or noise alone:** from which level the spread is taken hardly
+  matters, the baseline does: `reinforce`, `reinforce_pp` and `rloo` are behind (`levels`, `curvature`). Objectives that
+  favour hard prompts (`maxrl`, `disco`, `ngrpo`) learned more slowly (`difficulty`).
 * **Rare environments:** weights by frequency gained nothing over `grpo`; with its weights by difficulty `disco` learned
   more slowly (`frequency`).
 * **Long searches with a final reward: credit turns by information gain.** The lead of `igpo` over outcome credit grows
   with the number of hops; `a2tgpo` keeps up for 2 and 3 hops once its clip widths fit, not for 4 (`depth`). In
   household tasks that revisit states, state and graph credit helps (claims `gigpo-household`, `g2po-gigpo`,
-  `graphgpo-gigpo`); in search it does not (`depth`).
+  `graphgpo-gigpo`); in search it does not (`depth`). In the mixture of everything `igpo` and `g2po` are among the last
+  (`everything`): this is advice for one kind of task.
 * **Clip widths are part of the regime.** The published widths of `gspo`, `a2tgpo` and `gapo` are for ratios over long
   messages; with a few tokens per rollout they hold learning back, and ten or a hundred times wider `gspo` and `a2tgpo`
   gain (claim `gspo-off-policy`; `clipping`, `depth`). Tune the width with the learning rate. The bounds that adapt gain
@@ -143,9 +150,10 @@ What follows is our reading of the tables below; each sentence names where its n
 * **Groups:** at equal rollouts, small groups on many prompts beat large groups on few (claim `small-groups`). In groups
   of two, trackers (`spo`) and medians (`mc_grpo`) help; in larger groups with rewards of 0 and 1 the median hurts
   (`small_groups`).
-* **A common offset of the rewards** ruins what has no baseline, and a large one a critic, too (`offset`).
+* **A common offset of the rewards** ruins what has no baseline, and a large one costs a critic, too (`offset`).
 * **Filtering costs turns.** Dynamic sampling and top-variance filters did not pay for the rollouts that they throw away
-  (claims `dapo-dynamic-sampling`, `ragen-filter`).
+  (claims `dapo-dynamic-sampling`, `ragen-filter`); with base policies that nearly always or hardly ever succeed dynamic
+  sampling was level with `grpo` (`saturation`).
 * **Little or nothing to see here:** dividing by the spread or not in one environment (`curvature`), how losses are
   aggregated over filler (`aggregation`, and with environments of unlike length `length_spread`), how several rewards
   are joined, whatever their ranges (`multi_reward`) and number (`number_of_rewards`; `gdpo` gains a little with three).
@@ -176,6 +184,9 @@ LIMITS = """## What this cannot say
 * Adam rescales gradients parameter by parameter and so hides part of a scale mismatch; plain gradient descent would
   suffer more.
 * Differences are of learning speed at equal environment turns. A scheme that throws rollouts away pays for them here.
+* In `everything` the recipes for several rewards (`weighted_sum`, `gdpo`, `maestro`) read the rewards' components,
+  which come without scale, offset and noise, and `graphgpo` and `g2po` read the success of rollouts: they know more
+  than the others.
 * Several epochs are made on every batch. Schemes without a ratio (`reinforce`, `rloo`, `gpg`) are used on fresh
   rollouts by their authors; here they pay for the reuse, most visibly `rloo`.
 * Clip widths are tuned, on eight seeds, only in the claims about methods that they are part of; in the experiments the
@@ -235,17 +246,16 @@ def evidence(experiment: Experiment, table: pa.Table) -> list[str]:
     )
     means_of_tokens: list[str] = []
     if experiment.name in LARGE:
-        averaging = sum(make_scheme(scheme).aggregation == "token_mean" for scheme in schemes[:FIRST])
-        means_of_tokens = [f"Of the first {FIRST} schemes {averaging} average the loss over tokens.", ""]
+        averaging = [make_scheme(scheme).aggregation == "token_mean" for scheme in schemes]
+        means_of_tokens = [
+            f"Of the first {FIRST} schemes {sum(averaging[:FIRST])} average the loss over tokens, of all "
+            f"{len(averaging)} do {sum(averaging)}.",
+            "",
+        ]
         differ = {s for entries in compared.values() for s, entry in entries.items() if entry.p_value < ALPHA}
         schemes = [scheme for scheme in schemes if scheme in differ or scheme == REFERENCE]
     seeds = len(set(scores["seed"].to_pylist()))
-    rows = [
-        f"| `{scheme}` | {spell_rate(rates[scheme])} | "
-        + " | ".join(_cell(tables[n].get(scheme), compared[n].get(scheme), scheme) for n in regimes)
-        + " |"
-        for scheme in schemes
-    ]
+    first = {scheme: f"`{scheme}` | {spell_rate(rates[scheme])}" for scheme in schemes}
     hidden = len(experiment.schemes) - len(schemes)
     reached = budget_lines(experiment, table, schemes) if experiment.name == budget.EXPERIMENT.name else []
     return [
@@ -254,19 +264,54 @@ def evidence(experiment: Experiment, table: pa.Table) -> list[str]:
         f"**{experiment.question}** Claim: {experiment.claim} Axis: {experiment.axis}. {_pairs(table, seeds)}, "
         f"{_turns(experiment)} turns. {_grid(experiment, rates, schemes)}",
         "",
-        "| scheme | learning rate | " + " | ".join(regimes) + " |",
-        "| --- | ---: |" + " ---: |" * len(regimes),
-        *rows,
+        *_score_table("scheme | learning rate", "--- | ---:", first, tables, compared, "mean"),
         "",
         f"Mean score [95 % bootstrap interval]; ▲ and ▼: distinguishable from `{REFERENCE}` (Holm, 5 %)."
         + (f" {hidden} schemes that are not distinguishable from it are left out." if hidden else ""),
         "",
         *means_of_tokens,
+        *_worst(scores, schemes, tables),
         *reached,
         f"![{experiment.question}](plots/figures/{experiment.name}.png)",
         "",
         f"`python -m benchmarks run {experiment.name}`, `python -m plots {experiment.name}`",
         "",
+    ]
+
+
+def _worst(
+    scores: pa.Table, schemes: Sequence[str], tables: Mapping[str, Mapping[str, Mapping[str, Interval]]]
+) -> list[str]:
+    """The scores of the worst environment, where there are several."""
+    if not any(len(summary) > ONE_ENVIRONMENT for table in tables.values() for summary in table.values()):
+        return []
+    compared = {name: against(scores, name, REFERENCE, "worst") for name in tables}
+    return [
+        "The same of each run's worst environment:",
+        "",
+        *_score_table("scheme", "---", {scheme: f"`{scheme}`" for scheme in schemes}, tables, compared, "worst"),
+        "",
+    ]
+
+
+def _score_table(
+    head: str,
+    rule: str,
+    first: Mapping[str, str],
+    tables: Mapping[str, Mapping[str, Mapping[str, Interval]]],
+    compared: Mapping[str, Mapping[str, Comparison]],
+    score: str,
+) -> list[str]:
+    """One score of schemes (rows, with their first cells) in regimes (columns)."""
+    return [
+        f"| {head} | {' | '.join(tables)} |",
+        f"| {rule} |" + " ---: |" * len(tables),
+        *(
+            f"| {cells} | "
+            + " | ".join(_cell(tables[n].get(scheme), compared[n].get(scheme), scheme, score) for n in tables)
+            + " |"
+            for scheme, cells in first.items()
+        ),
     ]
 
 
@@ -332,10 +377,10 @@ def _turns(experiment: Experiment) -> str:
     return " or ".join(f"{count:,}" for count in counts)
 
 
-def _cell(summary: Mapping[str, Interval] | None, entry: Comparison | None, scheme: str) -> str:
+def _cell(summary: Mapping[str, Interval] | None, entry: Comparison | None, scheme: str, score: str) -> str:
     if summary is None:
         return ""
-    mean = summary["mean"]
+    mean = summary[score]
     mark = ""
     if entry is not None and scheme != REFERENCE and entry.p_value < ALPHA:
         mark = " ▲" if entry.difference.estimate > 0 else " ▼"
@@ -364,10 +409,31 @@ def microscope_section(found: Stored, seen: Sequence[Mapping[str, Any]], command
         "",
         f"Spearman's rank correlation over these {len(pairs)} pairs: {spearman(share, changes):.2f}.",
         "",
+        *_errors(seen),
         f"`{command} --json results/microscope.json`, `python -m benchmarks run scale_mismatch`",
         "",
     ]
     return lines
+
+
+def _errors(seen: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Bias and variance of the estimates, without noise and in groups of eight."""
+    rows = [e for e in seen if e["setting"]["noise"] == 0.0 and e["setting"]["group_size"] == 8]
+    spreads = sorted({entry["setting"]["spread"] for entry in rows})
+    ends = [entry for entry in rows if entry["setting"]["spread"] in (spreads[0], spreads[-1])]
+    return [
+        "Median over base policies of the estimates' error, in units of the length of the exact gradient's part in "
+        "them: the norm of the bias, and the mean squared deviation of one estimate from their mean.",
+        "",
+        "| scheme | spread | bias | variance | cosine of one estimate | signal to noise |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        *(
+            f"| `{entry['scheme']}` | {entry['setting']['spread']:g} | {entry['bias']:.2f} | {entry['variance']:.1f} | "
+            f"{entry['cosine']:.2f} | {entry['signal_to_noise']:.2f} |"
+            for entry in sorted(ends, key=lambda entry: (entry["setting"]["spread"], entry["bias"]))
+        ),
+        "",
+    ]
 
 
 def microscope_pairs(found: Stored, seen: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

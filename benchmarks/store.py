@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from threadpoolctl import threadpool_info
 
 from benchmarks.experiment import BenchmarkError, RunConfig, Runs, canonical, run_id
 
@@ -61,7 +62,7 @@ _CONVERT: dict[pa.DataType, Callable[[Any], Any]] = {
     pa.float64(): float,
     pa.string(): lambda text: text,
 }
-_VERSIONS = dict.fromkeys(("package_version", "git_commit", "python", "numpy", "torch"), pa.string())
+_VERSIONS = dict.fromkeys(("package_version", "git_commit", "python", "numpy", "torch", "blas"), pa.string())
 SCHEMA = pa.schema({**_IDENTITY, **_POINT, **_VERSIONS})
 
 
@@ -333,7 +334,20 @@ def _versions() -> dict[str, str]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "torch": _version("torch"),
+        "blas": _blas(),
     }
+
+
+@lru_cache(maxsize=1)
+def _blas() -> str:
+    """The library of matrix products, with the processors that it is written for: by these runs may round otherwise."""
+    found = [entry for entry in threadpool_info() if entry["user_api"] == "blas"]
+    return (
+        "; ".join(
+            " ".join(str(entry.get(key)) for key in ("internal_api", "version", "architecture")) for entry in found
+        )
+        or "unknown"
+    )
 
 
 def _version(package: str) -> str:

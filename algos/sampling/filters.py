@@ -13,6 +13,8 @@ from algos.sampling.trainer import Trainer
 from algos.scheme import Scheme
 from algos.segments import BoolArray, FloatArray
 
+SMALLEST_STD = 1e-6
+
 
 @part(
     "sampling", "dynamic",
@@ -25,6 +27,7 @@ def dynamic(
     *,
     spread_of: Literal["return", "score", "success", "component"] = "return",
     spread_component: int = 0,
+    criterion: Literal["differ", "std", "mean"] = "differ",
     max_attempts: int = 10,
     fallback: Literal["train", "skip"] = "train",
 ) -> Trajectories | None:
@@ -33,6 +36,9 @@ def dynamic(
     * ``spread_of``: what must differ: the return (before overlong shaping), the environment's scale-free
       score, the task's verdict, or the reward component ``spread_component``. Returns that are shaped
       or noisy differ almost always.
+    * ``criterion``: ``differ``: not all values are equal; ``std``: their sample standard deviation is
+      above 1e-6; ``mean``: their mean is strictly between 0 and 1, which is for values of 0 and 1
+      (three frameworks' rules; they agree on such values).
     * ``max_attempts``: times that prompts are drawn for one update (NeMo-RL's 10; verl's default has
       no limit).
     * ``fallback``: what to do where groups are still missing then, with one warning: ``train`` on
@@ -47,7 +53,7 @@ def dynamic(
         drawn = trainer.run(trainer.groups(missing))
         if drawn is None:
             return None
-        live = _differs(drawn, spread_of, spread_component)
+        live = _differs(drawn, spread_of, spread_component, criterion)
         kept.append(choose(drawn, live))
         if live.all():
             break
@@ -64,11 +70,17 @@ def dynamic(
     return data if len(data.batch) else drawn
 
 
-def _differs(data: Trajectories, spread_of: str, component: int) -> BoolArray:
-    """Return (N,) whether the values of the rollout's group differ."""
+def _differs(data: Trajectories, spread_of: str, component: int, criterion: str) -> BoolArray:
+    """Return (N,) whether the values of the rollout's group differ, by one of the rules."""
     batch, values = data.batch, _values(data, spread_of, component)
     groups, counted = batch.level("prompt"), batch.counted & ~np.isnan(values)
-    return ~groups.constant(np.where(counted, values, 0.0), counted)[groups.ids]
+    known, weight = np.where(counted, values, 0.0), counted.astype(np.float64)
+    if criterion == "std":
+        return (groups.spread(known, weight, ddof=1) > SMALLEST_STD)[groups.ids]
+    if criterion == "mean":
+        means = groups.mean(known, weight)
+        return ((means > 0.0) & (means < 1.0))[groups.ids]
+    return ~groups.constant(known, counted)[groups.ids]
 
 
 def _values(data: Trajectories, spread_of: str, component: int) -> FloatArray:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agentic_gym.knobs import check_integer, check_number
+from agentic_gym.knobs import check_bool, check_integer, check_number
 from algos.batch import RolloutBatch
 from algos.collector import Trajectories
 from algos.segments import FloatArray
@@ -19,17 +19,19 @@ MaskTruncated = bool | Literal["loss", "all"]
 
 @dataclass(frozen=True)
 class Overlong:
-    """DAPO's soft penalty on long rollouts (arXiv 2503.14476; SEEN-CODE: OpenRLHF and TRL cap it).
+    """DAPO's soft penalty on long rollouts (arXiv 2503.14476; SEEN-CODE).
 
-    A rollout with L tokens gets -factor (L - (limit - buffer)) / buffer, not less than -factor and
-    not more than 0, added to its return and to the reward of its last turn, after the sampler has
+    A rollout with L tokens gets -factor (L - (limit - buffer)) / buffer, not more than 0 and, if it is
+    ``capped``, not less than -factor, added to its return and to the reward of its last turn, after the sampler has
     chosen and before credit. Rewards that are logged, and those that samplers look at, are without.
 
     Attributes:
         buffer: tokens before the limit in which the penalty grows, >= 1 (the source: a fifth of the
             limit).
         limit: L_max; None takes the environment's largest number of tokens.
-        factor: the largest penalty, in the rewards' units.
+        factor: the largest penalty, in the rewards' units; if it is not capped, that at the limit.
+        capped: whether it stops growing at the limit (the paper, OpenRLHF, TRL) or goes on (verl, NeMo-RL);
+            that matters only where rollouts can be longer than ``limit``.
 
     Raises:
         ValueError: if a value is not allowed.
@@ -38,6 +40,7 @@ class Overlong:
     buffer: int
     limit: int | None = None
     factor: float = 1.0
+    capped: bool = True
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -45,12 +48,13 @@ class Overlong:
         if self.limit is not None:
             check_integer("limit", self.limit, self.buffer, 2**31)
         check_number("factor", self.factor, 0.0, math.inf)
+        check_bool("capped", self.capped)
 
     def penalty(self, tokens: FloatArray, max_tokens: int) -> FloatArray:
-        """Return what is added to the returns of rollouts with so many tokens (N,), in [-factor, 0]."""
+        """Return what is added to the returns of rollouts with so many tokens (N,), at most 0."""
         limit = max_tokens if self.limit is None else self.limit
         excess = (tokens - (limit - self.buffer)) / self.buffer
-        return -self.factor * np.clip(excess, 0.0, 1.0)
+        return -self.factor * np.clip(excess, 0.0, 1.0 if self.capped else np.inf)
 
     def shape(self, data: Trajectories) -> Trajectories:
         """Add the penalty to returns and last rewards."""

@@ -105,6 +105,9 @@ def rejection(
 ) -> torch.Tensor:
     """Keep tokens, or whole rollouts, whose mismatch is small, unweighted.
 
+    The loss still divides by the number of all tokens; verl takes those that are left out of its mask,
+    and so divides by the number of those that are kept.
+
     * ``measure``: ``k1``: q is that of a weight inside the limits (verl's limits are of the inverse
       weight); ``k2``: q^2 / 2, and ``k3``: exp(q) - 1 - q, are at most ``measure_max``.
     * ``over``: of each ``token``, or the ``sum``, ``mean`` or ``max`` over the rollout's tokens.

@@ -6,6 +6,7 @@ See ``forms`` for what a surrogate is.
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +69,9 @@ def topr(
 TRUNCATION = {"truncation": (1.0, math.inf)}
 
 
-def _truncated(scheme: Scheme, tokens: Tokens, ratio: torch.Tensor, *, truncation: float) -> torch.Tensor:
+def _truncated(
+    scheme: Scheme, tokens: Tokens, ratio: torch.Tensor, *, truncation: float, gradient: str
+) -> torch.Tensor:
     return ratio > truncation
 
 
@@ -76,33 +79,56 @@ DPPO = "DPPO, arXiv 2602.04879; SEEN-CODE (verl, whose truncation is 3 unless it
 
 
 @part("surrogate", "dppo_tv", source=DPPO, uses=["clip_low", "clip_high"], ranges=TRUNCATION, capped=_truncated)
-def dppo_tv(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, truncation: float = 20.0) -> torch.Tensor:
+def dppo_tv(
+    scheme: Scheme,
+    tokens: Tokens,
+    log_ratio: torch.Tensor,
+    *,
+    truncation: float = 20.0,
+    gradient: Literal["log_prob", "ratio"] = "log_prob",
+) -> torch.Tensor:
     """-min(ratio, truncation) A log p, masked by how far the token's probability has moved.
 
     Masked where A > 0 and the probability has risen by more than clip_high, or A <= 0 and it has
     fallen by more than clip_low.
+
+    * ``gradient``: through ``log_prob``, with the truncated ratio as its weight (verl), or through the
+      ``ratio`` itself (SkyRL), which is the same below ``truncation``, and none above.
     """
     moved = (tokens.log_prob.exp() - tokens.old_log_prob.exp()).detach()
     inside = torch.where(tokens.advantage > 0, moved <= scheme.clip_high, moved >= -scheme.clip_low)
-    return _trusted(tokens, log_ratio, truncation, inside)
+    return _trusted(tokens, log_ratio, truncation, gradient, inside)
 
 
 @part("surrogate", "dppo_kl", source=DPPO, uses=["clip_low", "clip_high"], ranges=TRUNCATION, capped=_truncated)
-def dppo_kl(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, truncation: float = 20.0) -> torch.Tensor:
+def dppo_kl(
+    scheme: Scheme,
+    tokens: Tokens,
+    log_ratio: torch.Tensor,
+    *,
+    truncation: float = 20.0,
+    gradient: Literal["log_prob", "ratio"] = "log_prob",
+) -> torch.Tensor:
     """-min(ratio, truncation) A log p, masked by the KL of the token's probability against the rest.
 
     Masked where A > 0, the probability has risen and the KL is above clip_high, or A <= 0, it has
     fallen and the KL is above clip_low.
+
+    * ``gradient``: as for ``dppo_tv``.
     """
     p, q = tokens.log_prob.detach().exp(), tokens.old_log_prob.exp()
     d = (tokens.log_prob - tokens.old_log_prob).detach()
     kl = -q * d + (1.0 - q) * torch.log((1.0 - q + 1e-8) / (1.0 - p + 1e-8))
     good = (kl <= scheme.clip_high) | (p <= q)
     bad = (kl <= scheme.clip_low) | (p >= q)
-    return _trusted(tokens, log_ratio, truncation, torch.where(tokens.advantage > 0, good, bad))
+    return _trusted(tokens, log_ratio, truncation, gradient, torch.where(tokens.advantage > 0, good, bad))
 
 
-def _trusted(tokens: Tokens, log_ratio: torch.Tensor, truncation: float, inside: torch.Tensor) -> torch.Tensor:
+def _trusted(
+    tokens: Tokens, log_ratio: torch.Tensor, truncation: float, gradient: str, inside: torch.Tensor
+) -> torch.Tensor:
+    if gradient == "ratio":
+        return -log_ratio.exp().clamp(max=truncation) * inside * tokens.advantage
     weight = log_ratio.detach().exp().clamp(max=truncation) * inside
     return -weight * tokens.advantage * tokens.log_prob
 

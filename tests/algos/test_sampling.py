@@ -281,6 +281,10 @@ def test_overlong_penalty():
     tokens = np.array([0, 16384, 17408, 18432, 20480, 30000])
     np.testing.assert_allclose(dapo.penalty(tokens, 7), [0, 0, -0.25, -0.5, -1, -1])
     np.testing.assert_allclose(Overlong(4, factor=2.0).penalty(np.array([6, 8, 10]), 10), [0, -1, -2])
+    free = Overlong(buffer=10, limit=20, capped=False)
+    np.testing.assert_allclose(free.penalty(np.array([5, 10, 15, 20, 30]), 7), [0, 0, -0.5, -1, -2])
+    with pytest.raises(ValueError, match="capped=1 is not allowed"):
+        Overlong(buffer=10, capped=1)
 
 
 def test_overlong_goes_to_return_and_last_reward():

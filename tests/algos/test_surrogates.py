@@ -139,6 +139,15 @@ def test_dppo_masks_by_probability():
         assert trusted("dppo_kl", p, q, -1.0) is not (far and p < q)
 
 
+def test_dppo_through_the_ratio_has_no_gradient_above_the_truncation():
+    for kind in ("dppo_tv", "dppo_kl"):
+        for ratio, old in ((2.0, math.log(0.01)), (0.9, math.log(0.5))):
+            plain = loss_and_slope(kind, ratio, 1.0, old=old)
+            through = loss_and_slope(f"{kind}:gradient=ratio", ratio, 1.0, old=old)
+            assert through == pytest.approx((-ratio, plain[1]))
+        assert loss_and_slope(f"{kind}:gradient=ratio", 100.0, 1.0, old=math.log(1e-4)) == pytest.approx((-20.0, 0.0))
+
+
 def test_dppo_is_truncated():
     assert loss_and_slope("dppo_tv", 100.0, 1.0, old=math.log(1e-4))[1] == pytest.approx(-20.0)
     assert loss_and_slope("dppo_tv:truncation=3", 100.0, 1.0, old=math.log(1e-4))[1] == pytest.approx(-3.0)

@@ -78,11 +78,14 @@ def test_what_is_seen():
     assert sum(even.shares) == pytest.approx(1.0) == sum(even.exact_shares)
     assert 0.2 < even.shares[0] < 0.8 and uneven.shares[0] > 0.9
     assert 0 < even.cosine < even.bias_cosine <= 1 and even.signal_to_noise > 0 and even.n == 20
+    assert even.length > 0 and 0 <= even.bias < 0.5 and even.variance > 0
+    # The squared norm of the mean is that of its part along the exact gradient, and more.
+    assert even.signal_to_noise * even.variance == pytest.approx(1 / even.bias_cosine**2)
 
 
 def test_several_policies_come_together():
     def one(cosine, share):
-        return Seen("grpo", SMALL, cosine, 0.9, 1.0, (share, 1 - share), (0.5, 0.5), 20)
+        return Seen("grpo", SMALL, cosine, 0.9, 1.0, 0.1, 2.0, 1.0, (share, 1 - share), (0.5, 0.5), 20)
 
     entry = summarise([one(0.1, 0.2), one(0.5, 0.4), one(0.2, 0.9)])
     assert (entry["cosine"], entry["low"]["cosine"], entry["high"]["cosine"]) == (0.2, 0.1, 0.5)

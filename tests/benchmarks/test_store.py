@@ -67,7 +67,7 @@ def test_write_then_read(tmp_path: Path) -> None:
     first = table.to_pylist()[0]
     assert first["run_id"] == run_id(CONFIG)
     assert (first["seed"], first["learning_rate"], first["phase"]) == (0, 0.01, "report")
-    assert first["numpy"] == np.__version__ and first["git_commit"]
+    assert first["numpy"] == np.__version__ and first["git_commit"] and "blas" in first["blas"]
     assert not any("host" in name for name in table.column_names)
 
 

@@ -175,6 +175,24 @@ def test_p50_dynamic_keeps_groups_that_differ_and_refills():
     assert model.logger.name_to_value["rollout/ep_rew_mean"] < data.batch.returns.mean()
 
 
+@pytest.mark.parametrize("criterion", ["differ", "std", "mean"])
+def test_criteria_of_dynamic_sampling_agree_on_verdicts(criterion):
+    model = given(lambda p, r: float(p % 3 == 0 and r % 2), f"grpo:sampling=dynamic,criterion={criterion}")
+    reference = given(lambda p, r: float(p % 3 == 0 and r % 2), "grpo:sampling=dynamic")
+    np.testing.assert_array_equal(collected(model).prompt, collected(reference).prompt)
+
+
+@pytest.mark.parametrize(("criterion", "kept"), [("differ", 4), ("std", 0), ("mean", 4)])
+def test_criteria_of_dynamic_sampling_differ_on_tiny_spreads(criterion, kept):
+    scheme = f"grpo:sampling=dynamic,criterion={criterion},max_attempts=1,fallback=skip"
+    model = given(lambda p, r: 0.5 + 1e-7 * (r % 2), scheme)
+    data = collected(model) if kept else None
+    if not kept:
+        with pytest.warns(UserWarning, match="only 0 of 4 groups differ"):
+            data = collected(model)
+    assert len(np.unique(data.prompt)) == kept
+
+
 @pytest.mark.parametrize("fallback", ["train", "skip"])
 def test_p50_constant_rewards_end_after_the_attempts(fallback):
     model = given(lambda p, r: 1.0, f"grpo:sampling=dynamic,max_attempts=3,fallback={fallback}")
