@@ -167,6 +167,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("aggregation=token_mean", "actor.loss_agg_mode=token-mean", "loss_type='dapo'"),
     Setting("aggregation=rollout_mean", "actor.loss_agg_mode=seq-mean-token-mean", "loss_type='grpo'"),
     Setting("aggregation=token_sum", "actor.loss_agg_mode=seq-mean-token-sum", "loss_type='luspo'"),
+    Setting("aggregation=plain_sum", "actor.loss_agg_mode=token-sum", "-"),
     Setting(
         "aggregation=constant, aggregation_constant",
         "actor.loss_agg_mode=seq-mean-token-sum-norm, actor.loss_scale_factor",

@@ -57,10 +57,14 @@ def rollout_mean(scheme: Scheme, mask: BoolArray, batch: RolloutBatch, *, empty:
 
 
 @part("aggregation", "constant", source="Dr.GRPO, arXiv 2503.20783; SEEN-CODE (TRL)", uses=["aggregation_constant"])
-def constant(scheme: Scheme, mask: BoolArray, batch: RolloutBatch, *, empty: Empty = "dropped") -> FloatArray:
+def constant(
+    scheme: Scheme, mask: BoolArray, batch: RolloutBatch, *, empty: Empty = "dropped", per_rollout: bool = True
+) -> FloatArray:
     """1 / (``aggregation_constant`` x number of rollouts).
 
     The constant defaults to the batch's ``max_tokens``.
+
+    * ``per_rollout``: false divides by the constant alone (old verl, ROLL).
     """
     tokens = tokens_in_loss(mask, batch)
     divisor = scheme.aggregation_constant
@@ -72,7 +76,7 @@ def constant(scheme: Scheme, mask: BoolArray, batch: RolloutBatch, *, empty: Emp
                 f"{tokens.max():.0f} tokens. Give the environment a time limit, the batch its max_tokens, or the "
                 "scheme an aggregation_constant."
             )
-    return mask / (divisor * _rollouts(scheme, batch, tokens, empty))
+    return mask / (divisor * _rollouts(scheme, batch, tokens, empty) if per_rollout else float(divisor))
 
 
 @part("aggregation", "token_sum", source="LUSPO, arXiv 2602.05261; SEEN-CODE (TRL; verl's seq-mean-token-sum)")
@@ -83,6 +87,12 @@ def token_sum(scheme: Scheme, mask: BoolArray, batch: RolloutBatch, *, empty: Em
     the rollout's length: LUSPO.
     """
     return np.asarray(mask / float(_rollouts(scheme, batch, tokens_in_loss(mask, batch), empty)))
+
+
+@part("aggregation", "plain_sum", source="verl's token-sum; SEEN-CODE (verl)")
+def plain_sum(scheme: Scheme, mask: BoolArray, batch: RolloutBatch) -> FloatArray:
+    """1: the loss grows with the update."""
+    return mask.astype(np.float64)
 
 
 @part("aggregation", "prompt_mean", source="SkyRL's prompt_mean; SEEN-CODE (SkyRL)")

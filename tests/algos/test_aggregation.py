@@ -26,6 +26,9 @@ def weights(settings, **columns):
         ("aggregation=rollout_mean,empty=counted", [1 / 4, 1 / 12, 0, 1 / 8]),
         ("aggregation=constant", [1 / 30, 1 / 30, 0, 1 / 30]),
         ("aggregation=constant,empty=counted", [1 / 40, 1 / 40, 0, 1 / 40]),
+        ("aggregation=constant,per_rollout=false", [1 / 10, 1 / 10, 0, 1 / 10]),
+        ("aggregation=constant,per_rollout=false,empty=counted", [1 / 10, 1 / 10, 0, 1 / 10]),
+        ("aggregation=plain_sum", [1, 1, 0, 1]),
         ("aggregation=token_sum", [1 / 3, 1 / 3, 0, 1 / 3]),
         ("aggregation=token_sum,empty=counted", [1 / 4, 1 / 4, 0, 1 / 4]),
         # Prompt 0 has four tokens in two rollouts; prompt 1 has none.
@@ -62,7 +65,7 @@ def test_luspo_is_the_rollout_mean_times_length():
 
 def test_nothing_in_the_loss():
     batch = RolloutBatch.from_arrays(returns=[1, 0], prompt=[0, 0], token_mask=np.zeros((2, 2)))
-    for settings in ("token_mean", "rollout_mean", "constant", "token_sum", "prompt_mean"):
+    for settings in ("token_mean", "rollout_mean", "constant", "token_sum", "prompt_mean", "plain_sum"):
         assert not token_weights(make_scheme("grpo", aggregation=settings), batch).any()
 
 

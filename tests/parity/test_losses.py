@@ -96,7 +96,7 @@ def verl_aggregation(mode, mask, info):
         "token-mean": (
             {"aggregation": "token_mean"}, info.get("dp_size", 1) * tokens / info.get("batch_num_tokens", tokens)
         ),
-        "token-sum": ({"aggregation": "token_sum"}, info.get("dp_size", 1) * rollouts),
+        "token-sum": ({"aggregation": "plain_sum"}, info.get("dp_size", 1)),
         "seq-mean-token-mean": ({"aggregation": "rollout_mean"}, wide),
         "seq-mean-token-sum": ({"aggregation": "token_sum"}, wide),
         "seq-mean-token-sum-norm": ({"aggregation": "constant", "aggregation_constant": float(constant)}, wide),
