@@ -131,8 +131,8 @@ What follows is our reading of the tables below; each sentence names where its n
   the spread within groups (`dr_grpo`, `lite_ppo`) learned most; with two turns at most everywhere nothing but
   `reinforce_pp` differs from `grpo` (`depth_spread`).
 * **Alike environments, or differences of difficulty or noise alone:** from which level the spread is taken hardly
-  matters, the baseline does: `reinforce`, `reinforce_pp` and `rloo` are behind (`levels`, `curvature`). Objectives that
-  favour hard prompts (`maxrl`, `disco`, `ngrpo`) learned more slowly (`difficulty`).
+  matters, the baseline does: `reinforce`, `reinforce_pp` and, with noise, `rloo` are behind (`levels`, `curvature`).
+  Objectives that favour hard prompts (`maxrl`, `disco`, `ngrpo`) learned more slowly (`difficulty`).
 * **Rare environments:** weights by frequency gained nothing over `grpo`; with its weights by difficulty `disco` learned
   more slowly (`frequency`).
 * **Long searches with a final reward: credit turns by information gain.** The lead of `igpo` over outcome credit grows
@@ -140,17 +140,21 @@ What follows is our reading of the tables below; each sentence names where its n
   household tasks that revisit states, state and graph credit helps (claims `gigpo-household`, `g2po-gigpo`,
   `graphgpo-gigpo`); in search it does not (`depth`). In the mixture of everything `igpo` and `g2po` are among the last
   (`everything`): this is advice for one kind of task.
-* **Clip widths are part of the regime.** The published widths of `gspo`, `a2tgpo` and `gapo` are for ratios over long
-  messages; with a few tokens per rollout they hold learning back, and ten or a hundred times wider `gspo` and `a2tgpo`
-  gain (claim `gspo-off-policy`; `clipping`, `depth`). Tune the width with the learning rate. The bounds that adapt gain
-  nothing over fixed ones of the same width (claims `a2tgpo-clip`, `gapo-clip`).
-* **Off-policy data:** `cispo` and `sapo` beat the hard clip when fresh rollouts are reused (claims `cispo-off-policy`,
-  `sapo-off-policy`), but with staleness 4 they were worst at the rate that served all regimes; `topr` lost least
-  (`clipping`).
+* **Clip widths are part of the regime.** The published widths of `gspo` and `a2tgpo` are for ratios over long messages;
+  with a few tokens per rollout they hold learning back, and ten times wider ones gain (claim `gspo-off-policy`;
+  `clipping`, `epochs`, `depth`). Tune the width with the learning rate. Of bounds that adapt a gain over fixed ones of
+  the same width shows for `dcpo`, a small one (claim `dcpo-clip`), not for `a2tgpo` and `gapo` (claims `a2tgpo-clip`,
+  `gapo-clip`).
+* **Stale rollouts, many epochs: `topr`.** With a learning rate for each regime it is first with every staleness and
+  from four epochs on (`clipping`, `epochs`). With very stale rollouts `sapo`, `cispo`, wide `gspo`, `m2po`, `dcpo` and
+  `dapo` are ahead of `grpo`, too (`clipping`); over many epochs on fresh ones only wide `gspo` (`epochs`). What has no
+  ratio (`rloo`, `gpg`) is behind with any number of epochs, one included (`epochs`).
 * **Groups:** at equal rollouts, small groups on many prompts beat large groups on few (claim `small-groups`). In groups
-  of two, trackers (`spo`) and medians (`mc_grpo`) help; in larger groups with rewards of 0 and 1 the median hurts
+  of two, trackers (`spo`) and medians (`mc_grpo`) help; in groups of 4 to 16 with rewards of 0 and 1 the median hurts
   (`small_groups`).
-* **A common offset of the rewards** ruins what has no baseline, and a large one costs a critic, too (`offset`).
+* **A common offset of the rewards** ruins what has no baseline, and a large one costs a critic, too (`offset`); where
+  everything differs it costs both (`everything_raised` beside `everything`). `vgpo`, which needs rewards that are not
+  negative, is behind `grpo` there.
 * **Filtering costs turns.** Dynamic sampling and top-variance filters did not pay for the rollouts that they throw away
   (claims `dapo-dynamic-sampling`, `ragen-filter`); with base policies that nearly always or hardly ever succeed dynamic
   sampling was level with `grpo` (`saturation`).
@@ -187,8 +191,8 @@ LIMITS = """## What this cannot say
 * In `everything` the recipes for several rewards (`weighted_sum`, `gdpo`, `maestro`) read the rewards' components,
   which come without scale, offset and noise, and `graphgpo` and `g2po` read the success of rollouts: they know more
   than the others.
-* Several epochs are made on every batch. Schemes without a ratio (`reinforce`, `rloo`, `gpg`) are used on fresh
-  rollouts by their authors; here they pay for the reuse, most visibly `rloo`.
+* Several epochs are made on every batch, but for `epochs`. Schemes without a ratio (`reinforce`, `rloo`, `gpg`) are
+  used on fresh rollouts by their authors.
 * Clip widths are tuned, on eight seeds, only in the claims about methods that they are part of; in the experiments the
   published widths and, for some methods, wider ones stand side by side.
 * `vgpo` needs an offset where rewards are negative, and with its own discount does not learn the short search of the
