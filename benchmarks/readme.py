@@ -169,10 +169,8 @@ def speed_table(root: Path = store.RESULTS) -> str:
         lines += [
             "",
             f"A sweep of {sweep['runs']} runs is {sweep['ratio']:.2f} times as fast with two processes as with one; "
-            f"on that machine two programs that share nothing do {sweep['ceiling']:.2f} times as many matrix products "
-            "as one"
-            + (f", and train {sweep['bare']:.2f} times as many runs" if "bare" in sweep else "")
-            + f" (`{sweep['command']}`).",
+            f"on that machine two programs that share nothing train {sweep['bare']:.2f} times as many runs as one, "
+            f"and do {sweep['ceiling']:.2f} times as many matrix products (`{sweep['command']}`).",
         ]
     return "\n".join(lines)
 

@@ -33,6 +33,7 @@ from benchmarks.aggregate import (
     turns_to_reach,
     unpaired,
 )
+from benchmarks.claims.suite import LEARNING_RATES
 from benchmarks.experiment import BenchmarkError, Experiment, Rate, rates_in, spell_rate
 from benchmarks.experiments import budget
 from benchmarks.readme import SMALLEST
@@ -474,8 +475,10 @@ def claims_section(entries: Sequence[Mapping[str, Any]]) -> list[str]:
         f"{len(entries)} claims: {counts['replicates']} replicate, {counts['contradicted']} are contradicted, "
         f"{counts['inconclusive']} are inconclusive, each in one small regime of this suite. A claim about language "
         "models is not refuted by a chain of cues: the table says what happens where the claimed cause is isolated. "
-        "Rules were fixed before the runs (`benchmarks/claims/catalogue.py`): the 95 % bootstrap interval of the "
-        "paired difference lies on the predicted side of 0 (for `equal`: within 0.03 of it).",
+        "The rule is one for all and was fixed before the runs (`benchmarks/claims/claim.py`): the 95 % bootstrap "
+        "interval of the paired difference lies on the predicted side of 0 (for `equal`: within 0.03 of it). Regimes, "
+        "arms and clip widths of some claims were revised after first runs (`git log benchmarks/claims`). Learning "
+        f"rates are chosen from {', '.join(f'{rate:g}' for rate in LEARNING_RATES)} on seeds of their own.",
         "",
         "![The claims](plots/figures/claims.png)",
         "",
@@ -495,7 +498,8 @@ def claims_section(entries: Sequence[Mapping[str, Any]]) -> list[str]:
         "`robust`: the verdict is the same in most of three variants with 5 to 10 seeds (a third of the learning rate, "
         "three times it, layers of 32 units) and opposite in none; `-` where these runs are missing.",
         "",
-        "`python -m benchmarks claims`, `python -m benchmarks scoreboard --write`, `python -m plots claims`",
+        "`python -m benchmarks claims`, `python -m benchmarks.claims.untrained --json results/claims_untrained.json`, "
+        "`python -m benchmarks scoreboard --write`, `python -m plots claims`",
         "",
     ]
 
