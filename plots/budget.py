@@ -33,11 +33,13 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
     turns, seeds = needed(experiment, table)
     rates = choose_learning_rates(experiment, table)
     schemes = list(next(iter(turns.values())))[::-1]
-    width, height = 3.0 * len(turns) + 2.6, 0.34 * len(schemes) + 2.0
+    labels = [f"{scheme}  (lr {spell_rate(rates[scheme])})" for scheme in schemes]
+    label = 0.3 + 0.078 * max(map(len, labels))
+    width, height = 3.0 * len(turns) + label + 0.2, 0.34 * len(schemes) + 2.0
     with plt.rc_context({**SETTINGS, "axes.grid.axis": "x"}):
         figure, axes = plt.subplots(1, len(turns), figsize=(width, height), squeeze=False, sharex=True, sharey=True)
         figure.subplots_adjust(
-            left=2.4 / width, right=1 - 0.2 / width, top=1 - 1.05 / height, bottom=0.75 / height, wspace=0.16
+            left=label / width, right=1 - 0.2 / width, top=1 - 1.05 / height, bottom=0.75 / height, wspace=0.16
         )
         for axis, (regime, found) in zip(axes[0], turns.items(), strict=True):
             for row, scheme in enumerate(schemes):
@@ -47,7 +49,6 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
             axis.tick_params(axis="y", length=0)
         axes[0, 0].set_xlim(0, experiment.budget.total_turns)
         axes[0, 0].set_ylim(-0.6, len(schemes) - 0.4)
-        labels = [f"{scheme}  (lr {spell_rate(rates[scheme])})" for scheme in schemes]
         axes[0, 0].set_yticks(range(len(schemes)), labels)
         figure.text(0.01, 1 - 0.28 / height, experiment.question, fontsize=10.5, weight="bold", va="center")
         note = (

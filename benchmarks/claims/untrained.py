@@ -119,8 +119,9 @@ CLAIMS: tuple[Measured, ...] = (
             "a2tgpo-level", "A2TGPO, arXiv 2605.06200",
             "Dividing the sum of gains by the root of their number keeps the size of credit level over depth.",
             Arm(ACCUMULATIONS["root"], SEARCH, _budget(32)), Arm(ACCUMULATIONS["sum"], SEARCH, _budget(32)),
-            f"|log ratio| of credit with {MANY} gains to {FEW}", "less",
-            note="closer to level than the plain sum; credit of base policies",
+            "change of credit's size", "less",
+            note=f"closer to level than the plain sum: |log ratio| of the mean absolute credits with {MANY} gains "
+            f"ahead and with {FEW}; of base policies",
         ),
         change_of_level,
         {"groups of 4": {"group_size": 4}, "four hops": {"depth": 4}, "fewer doubtful facts": {"difficulty": 0.3}},
