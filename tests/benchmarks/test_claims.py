@@ -163,9 +163,12 @@ def test_widths_are_tuned_where_they_belong_to_the_method():
     schemes = list(dict.fromkeys(choice.scheme for choice in candidates(arm)))
     assert schemes == ["gspo", "gspo:clip_low=0.003,clip_high=0.004", "gspo:clip_low=0.03,clip_high=0.04"]
     assert [choice.rate for choice in candidates(arm)] == [*LEARNING_RATES] * 3
-    assert [choice.scheme for choice in candidates(dataclasses.replace(arm, tune_width=False))] == ["gspo"] * 5
+    assert [choice.scheme for choice in candidates(dataclasses.replace(arm, tune_width=False))] == ["gspo"] * len(
+        LEARNING_RATES
+    )
     longer = Arm("a2tgpo:bounds=fixed", CHAIN, SHORT, tune_width=True)
-    assert [make_scheme(choice.scheme).clip_high for choice in candidates(longer)[::3]] == [0.004, 0.04, 0.4]
+    each = candidates(longer)[:: len(LEARNING_RATES)]
+    assert [make_scheme(choice.scheme).clip_high for choice in each] == [0.004, 0.04, 0.4]
     runs = ClaimRuns([claim(treatment=arm)])
     rows = [
         {"run_id": run_id(config), "phase": "tune", "turns": turns, "score": 0.1 + 0.5 * ("0.03" in config.scheme)}
