@@ -7,6 +7,8 @@ from typing import Literal
 from benchmarks.claims.claim import Arm, Claim, Direction
 from benchmarks.claims.regimes import (
     CHAIN,
+    CHAIN_2_OPTIONS,
+    CHAIN_8_OPTIONS,
     CHAIN_FEW_PROMPTS,
     CHAIN_FILLER,
     CHAIN_GRADED,
@@ -89,6 +91,12 @@ CLAIMS: tuple[Claim, ...] = (
         "curvature-spread", "Why GRPO needs normalisation, arXiv 2601.23135",
         "The gain of dividing by the spread grows with the mean spread (base success 0.4 against 0.05).",
         "grpo", "grpo:scale=none", CHAIN, short(warmstart_success=0.4), against=(CHAIN, short(warmstart_success=0.05)),
+    ),
+    _claim(
+        "curvature-aligned", "Why GRPO needs normalisation, arXiv 2601.23135",
+        "The gain of dividing by the spread shrinks as the prompts' gradients align (2 options against 8).",
+        "grpo", "grpo:scale=none", CHAIN_2_OPTIONS, SHORT, against=(CHAIN_8_OPTIONS, SHORT), direction="less",
+        note="with few options prompts share their cues; base policies succeed equally often",
     ),
     _claim(
         "curvature-one-prompt", "Why GRPO needs normalisation, arXiv 2601.23135",

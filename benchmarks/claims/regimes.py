@@ -35,6 +35,8 @@ def _regime(name: str, env_id: str, **knobs: Any) -> Regime:
 
 
 CHAIN = _regime("chain", "Chain", options=4, depth=4)
+CHAIN_2_OPTIONS = _regime("chain-2-options", "Chain", options=2, depth=4)
+CHAIN_8_OPTIONS = _regime("chain-8-options", "Chain", options=8, depth=4)
 CHAIN_OFFSET = _regime("chain-offset", "Chain", options=4, depth=4, reward_offset=5.0)
 CHAIN_HEAVY_NOISE = _regime(
     "chain-heavy-noise", "Chain", options=4, depth=4, reward_noise=0.5, reward_noise_dist="student_t"
