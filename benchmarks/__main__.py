@@ -173,6 +173,8 @@ def claims(
     phase: Literal["all", "tune", "report", "sensitivity"] = "all",
     jobs: int = -1,
     shard: str = "1/1",
+    backend: Literal["loky", "ray"] = "loky",
+    address: str | None = None,
     as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
     root: Path = store.RESULTS,
 ) -> int:
@@ -183,19 +185,23 @@ def claims(
         phase: `all` runs the three in turn.
         jobs: Number of processes, -1 for one per core.
         shard: Run part I of N, as I/N.
+        backend: `ray` runs on a Ray cluster and needs the extra `cluster`.
+        address: Address of the Ray cluster.
         as_json: Train nothing, and print what `scoreboard --json` prints.
         root: Folder of all results.
     """
     if as_json:
         return scoreboard(only, as_json=True, root=root)
-    runner.check(jobs)
+    runner.check(jobs, backend, address)
     runs = _claim_runs(only)
     phases: tuple[Phase, ...] = ("tune", "report", "sensitivity") if phase == "all" else (phase,)
     for step in phases:
         rates = None
         if step != "tune":
             rates = runs.choose_rates(store.gather(runs, root).to_pylist())
-        summary = runner.run(runs, step, _train, jobs, root, _parse_shard(shard), learning_rates=rates)
+        summary = runner.run(
+            runs, step, _train, jobs, root, _parse_shard(shard), backend, address, learning_rates=rates
+        )
         _say(f"claims {step}: {summary.trained} trained, {summary.skipped} already finished")
         if summary.failures:
             store.gather(runs, root)

@@ -91,7 +91,7 @@ def _read(path: Path) -> Any:
 
 def markdown(found: Stored, claims: Sequence[Mapping[str, Any]] | None, microscope: Mapping[str, Any] | None) -> str:
     """Return the whole page."""
-    parts = [HEAD, *decision_table(found), *EVIDENCE]
+    parts = [HEAD, *decision_table(found), READING, *EVIDENCE]
     for experiment, table in found:
         parts += evidence(experiment, table)
     if microscope is not None:
@@ -115,9 +115,16 @@ of its own: best over all regimes of an experiment or, where the axis itself cha
 they say how fast a scheme learns. All numbers follow from `results/` by `{COMMAND}`; the command under each table makes
 the results themselves.
 
-## In short
+## Choose a scheme
 
-What follows is our reading of the tables below; each sentence names where its numbers are.
+The reference is `{REFERENCE}`: what most trainers do by default. A scheme is listed only if its paired difference to
+the reference is distinguishable from 0 after Holm's correction over the schemes of the regime (paired t-test, 5 %),
+largest difference first. Where nothing is listed the choice made no difference that these runs can show.
+"""
+
+READING = """## In short
+
+What follows is our reading of the tables; each sentence names where its numbers are.
 
 * **Several environments whose reward scales differ: rescale by prompt, task or environment.** `grpo`, `erpo`, `agentrl`
   and `grpo:scale=task` do not notice the spread; batch-level scales and none at all starve the environments with small
@@ -162,12 +169,6 @@ What follows is our reading of the tables below; each sentence names where its n
 * **Little or nothing to see here:** dividing by the spread or not in one environment (`curvature`), how losses are
   aggregated over filler (`aggregation`, and with environments of unlike length `length_spread`), how several rewards
   are joined, whatever their ranges (`multi_reward`) and number (`number_of_rewards`; `gdpo` gains a little with three).
-
-## Choose a scheme
-
-The reference is `{REFERENCE}`: what most trainers do by default. A scheme is listed only if its paired difference to
-the reference is distinguishable from 0 after Holm's correction over the schemes of the regime (paired t-test, 5 %),
-largest difference first. Where nothing is listed the choice made no difference that these runs can show.
 """
 
 ORDER = (
