@@ -110,7 +110,7 @@ class Household(Family):
     ``take`` there; each container must be opened besides. One such delivery suits at most 2 of the 3
     tasks. By default 19 of them, into 3 containers, fit into the 41 turns: all objects into each of
     these, treated alike, and 4 objects once more for the third task. They serve ``2 * 3 * 10 + 4`` of
-    the ``3 * 7 * 10`` equally likely goals: 0.30 at most.
+    the ``3 * 7 * 10`` equally likely goals: 0.31 at most.
 
     ## References
     ALFWorld (Shridhar et al. 2021), as in GiGPO (Feng et al. 2025).

@@ -82,10 +82,10 @@ class Repair(Family):
     ## Observation Space
     One-hot. The issue: kind (3) and the half of the program with the first fault (2). The site read
     last (6), its two plausible statements and the one that stands there (``statements`` each). The
-    report on the program as it is: built, not built, passed, failed, infrastructure down (5); the site named (6)
-    and the other one (6). The status of each site (6 times 3: edited since the last inspection,
-    meets, violates; empty if neither edited nor inspected). Then the engine's three features (share
-    of turns used, tool failure, illegal message).
+    report on the program as it is: built, not built, passed, failed, infrastructure down (5); the site
+    named (6) and the other one (6). The status of each site (6 times 3: edited since the last
+    inspection, meets, violates; empty if neither edited nor inspected). Then the engine's three
+    features (share of turns used, tool failure, illegal message).
 
     ## Starting State
     The issue only.
