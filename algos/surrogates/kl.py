@@ -115,24 +115,20 @@ class KLController:
     rollouts: int = 0
 
 
-def _adapt(scheme: Scheme, batch: RolloutBatch, memory: Memory, *, kl_target: float | None, kl_horizon: float) -> None:
-    """Raise the coefficient where the KL was above the target, lower it where it was below."""
-    if kl_target is not None:
-        control = controller(scheme, memory)
-        error = min(max(control.kl / kl_target - 1.0, -0.2), 0.2)
-        control.coefficient *= 1.0 + error * control.rollouts / kl_horizon
-
-
-def _adapt_capped(
+def _adapt(
     scheme: Scheme,
     batch: RolloutBatch,
     memory: Memory,
     *,
     kl_target: float | None,
     kl_horizon: float,
-    penalty_cap: float | None,
+    penalty_cap: float | None = None,
 ) -> None:
-    _adapt(scheme, batch, memory, kl_target=kl_target, kl_horizon=kl_horizon)
+    """Raise the coefficient where the KL was above the target, lower it where it was below."""
+    if kl_target is not None:
+        control = controller(scheme, memory)
+        error = min(max(control.kl / kl_target - 1.0, -0.2), 0.2)
+        control.coefficient *= 1.0 + error * control.rollouts / kl_horizon
 
 
 ADAPTIVE = {"kl_target": (1e-9, math.inf), "kl_horizon": (1.0, math.inf)}
@@ -167,7 +163,7 @@ def reward_k2(
 
 @part(
     "kl", "reward_k3", source="RLHF practice; SEEN-CODE (verl, NeMo-RL)", uses=["kl_coef"], needs=NEEDS,
-    tags=["in_reward"], ranges={**ADAPTIVE, **CAP}, after_update=_adapt_capped,
+    tags=["in_reward"], ranges={**ADAPTIVE, **CAP}, after_update=_adapt,
 )  # fmt: skip
 def reward_k3(
     scheme: Scheme,

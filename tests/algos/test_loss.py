@@ -491,6 +491,10 @@ def test_p26_asymmetric_bounds_have_their_own_fractions():
         ("dppo_tv", (0, 2), (0, 1)),
         ("cispo", (0, 2), (0, 2)),
         ("topr:ratio=token", (0, 0), (0, 3)),
+        # Weights are 1 / ratio for A > 0, the ratio for A < 0, and at most 3.
+        ("grpo:surrogate=aspo", (1, 3), (2, 2)),
+        # The KLs are .042, .006, 0, .010, .21 and 2.1; the last ratio is above the truncation, too.
+        ("dppo_kl:clip_low=0.04,clip_high=0.05", (0, 2), (1, 1)),
         ("sapo", (0, 1), (0, 1)),  # Its gate has no slope left at 30.
         ("reinforce", (0, 0), (0, 0)),
     ],
