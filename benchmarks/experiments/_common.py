@@ -14,6 +14,19 @@ RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 """The grid of learning rates; RESULTS.md says which schemes choose its ends."""
 WIDE_RATES = (1e-4, *RATES)
 
+OFF_POLICY = (
+    "grpo",
+    "dapo",
+    "gspo",
+    "gspo:clip_low=0.03,clip_high=0.04",
+    "cispo",
+    "sapo",
+    "m2po",
+    "dcpo",
+    "topr",
+)
+"""Bounds and surrogates that are said to differ where rollouts are not of the present policy."""
+
 
 def chain(
     name: str, axis_value: float, knobs: Mapping[str, Any] | None = None, budget: Mapping[str, Any] | None = None

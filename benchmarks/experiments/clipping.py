@@ -2,7 +2,7 @@
 
 from benchmarks.claims.regimes import SHORT
 from benchmarks.experiment import Experiment
-from benchmarks.experiments._common import MORE_TUNING_SEEDS, SEEDS, WIDE_RATES, chain, quick
+from benchmarks.experiments._common import MORE_TUNING_SEEDS, OFF_POLICY, SEEDS, WIDE_RATES, chain, quick
 
 EXPERIMENT = Experiment(
     name="clipping",
@@ -15,17 +15,7 @@ EXPERIMENT = Experiment(
         chain("stale-4", 4.0, budget={"staleness": 4}),
         chain("stale-16", 16.0, budget={"staleness": 16}),
     ),
-    schemes=(
-        "grpo",
-        "dapo",
-        "gspo",
-        "gspo:clip_low=0.03,clip_high=0.04",
-        "cispo",
-        "sapo",
-        "m2po",
-        "dcpo",
-        "topr",
-    ),
+    schemes=OFF_POLICY,
     seeds=SEEDS,
     tuning_seeds=MORE_TUNING_SEEDS,
     learning_rates=WIDE_RATES,

@@ -2,7 +2,7 @@
 
 from benchmarks.claims.regimes import SHORT
 from benchmarks.experiment import Experiment
-from benchmarks.experiments._common import MORE_TUNING_SEEDS, SEEDS, WIDE_RATES, chain, quick
+from benchmarks.experiments._common import MORE_TUNING_SEEDS, OFF_POLICY, SEEDS, WIDE_RATES, chain, quick
 
 EXPERIMENT = Experiment(
     name="epochs",
@@ -15,19 +15,8 @@ EXPERIMENT = Experiment(
         chain("epochs-4", 4.0, budget={"n_epochs": 4}),
         chain("epochs-16", 16.0, budget={"n_epochs": 16}),
     ),
-    schemes=(
-        "grpo",
-        "dapo",
-        "gspo",
-        "gspo:clip_low=0.03,clip_high=0.04",
-        "cispo",
-        "sapo",
-        "m2po",
-        "dcpo",
-        "topr",
-        "rloo",
-        "gpg",
-    ),
+    # Those of `clipping`, and two without a ratio.
+    schemes=(*OFF_POLICY, "rloo", "gpg"),
     seeds=SEEDS,
     tuning_seeds=MORE_TUNING_SEEDS,
     learning_rates=(*WIDE_RATES, 3e-2),
