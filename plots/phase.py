@@ -57,7 +57,6 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
         figure.subplots_adjust(left=label / max(width, 7.5), right=0.98, top=1 - above / height, bottom=0.85 / height)
         for axis, panel in zip(axes[0], panels, strict=True):
             _panel(axis, cells, names, schemes, panel)
-            axis.set_xlabel(experiment.axis, color=GREY, fontsize=8.5)
             if several:
                 axis.set_title({"mean": "mean of the environments", "worst": "worst environment"}[panel])
         axes[0, 0].set_yticks(range(len(schemes)), labels, linespacing=1.0)
@@ -66,12 +65,13 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
                 tick.set_fontsize(SMALL)
         figure.text(0.01, 1 - 0.28 / height, experiment.question, fontsize=10.5, weight="bold", va="center")
         note = (
-            "normalised score, mean over training (0 random, 1 expert), and half of its 95 % interval; "
-            "dark: the lowest of the panel, light: the highest;\n"
+            "normalised score, mean over training (0 random, 1 expert), and half of its 95 % interval;\n"
             f"{seeds} paired seeds, learning rate tuned per scheme"
             + (" and regime" if experiment.rate_per_regime else "")
+            + "; dark: lowest of the panel, light: highest"
         )
         figure.text(0.01, 1 - 0.46 / height, note, fontsize=8.5, color=GREY, va="top", linespacing=1.3)
+        figure.text(0.01, 0.36 / height, f"columns: {experiment.axis}", color=GREY, fontsize=8.5)
         figure.text(0.01, 0.12 / height, "; ".join(_commands(experiment)), color=GREY, fontsize=8, family="monospace")
     return figure
 

@@ -6,7 +6,7 @@ from benchmarks.experiments._common import SEEDS, TUNING_SEEDS, WIDE_RATES, quic
 
 EXPERIMENT = Experiment(
     name="everything_raised",
-    question="Who notices when all rewards of that mixture are raised above 0?",
+    question="Who notices when all rewards of the mixture with every mismatch are raised above 0?",
     claim="A recipe that compares rollouts does not notice; VGPO needs it.",
     axis="the mixture with all mismatches, rewards raised by 5",
     metric="mean",
