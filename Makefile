@@ -5,12 +5,12 @@ BIN := .venv/bin
 JOBS ?= -1
 ROOT ?= results
 HEADLINE := scale_mismatch
-SWEPT := results/claims.json $(filter-out $(HEADLINE:%=results/%.parquet),$(wildcard results/*.parquet))
+SWEPT := $(filter-out $(HEADLINE:%=results/%.parquet) results/claims.parquet,$(wildcard results/*.parquet))
 export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 
-.PHONY: demo test reproduce reproduce-all reproduce-claims reproduce-quick figure speed suite docs parity lint types format clean
+.PHONY: demo test reproduce reproduce-all reproduce-quick claims figure speed suite docs parity lint types format clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'agentic-gym needs Python 3.11 or newer; use PYTHON=...')"
@@ -27,32 +27,30 @@ test: .venv/installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 # Every figure and the report. What is stored in ROOT counts as finished. `make reproduce ROOT=fresh/results` makes the
-# headline results anew: scale_mismatch, the microscope and the credit; the other sweeps take hours, and their stored
-# results are taken over, the claims' too, unless `make reproduce-claims ROOT=fresh/results` was called before. Figures
-# go to fresh/plots/figures, the report to fresh/RESULTS.md.
+# headline results anew: scale_mismatch, the microscope, the credit, and the scoreboard of the claims without the
+# sensitivity of its verdicts; the other sweeps take hours, and their stored results are taken over. Figures go to
+# fresh/plots/figures, the report to fresh/RESULTS.md.
 reproduce: .venv/installed
 	mkdir -p $(ROOT)
 	for path in $(SWEPT); do test -e $(ROOT)/$$(basename $$path) || cp $$path $(ROOT) || exit 1; done
 	$(BIN)/python -m benchmarks run $(HEADLINE) --jobs $(JOBS) --root $(ROOT)
+	$(MAKE) claims
 	test -f $(ROOT)/microscope.json || $(BIN)/python -m benchmarks.microscope --jobs $(JOBS) --json $(ROOT)/microscope.json
 	test -f $(ROOT)/credit.json || $(BIN)/python -m benchmarks.credit --json $(ROOT)/credit.json
 	$(BIN)/python -m plots all --root $(ROOT)
 	$(BIN)/python -m benchmarks report --root $(ROOT)
 
-# The claims' scoreboard without the sensitivity of its verdicts.
-reproduce-claims: .venv/installed
-	mkdir -p $(ROOT)
+# The claims' scoreboard without the sensitivity of its verdicts, where that is not stored already.
+claims: .venv/installed
 	$(BIN)/python -m benchmarks claims --phase tune --jobs $(JOBS) --root $(ROOT)
 	$(BIN)/python -m benchmarks claims --phase report --jobs $(JOBS) --root $(ROOT)
-	test -f $(ROOT)/claims_untrained.json || $(BIN)/python -m benchmarks.claims.untrained --json $(ROOT)/claims_untrained.json
+	test -f $(ROOT)/claims_untrained.json || $(BIN)/python -m benchmarks.claims.untrained --jobs $(JOBS) --json $(ROOT)/claims_untrained.json
 	$(BIN)/python -m benchmarks scoreboard --write --root $(ROOT)
 
 # Every experiment and every claim: hours.
 reproduce-all: .venv/installed
 	$(BIN)/python -m benchmarks run all --jobs $(JOBS) --root $(ROOT)
 	$(BIN)/python -m benchmarks claims --jobs $(JOBS) --root $(ROOT)
-	test -f $(ROOT)/claims_untrained.json || $(BIN)/python -m benchmarks.claims.untrained --json $(ROOT)/claims_untrained.json
-	$(BIN)/python -m benchmarks scoreboard --write --root $(ROOT)
 	$(MAKE) reproduce
 
 # Two seeds and few schemes of every experiment: minutes.

@@ -43,10 +43,12 @@ class Options:
     Attributes:
         targets: names of make's targets.
         json: where to write the times, beside those of other targets that are there; None writes nothing.
+        clone: a new folder for the clone, which stays; by default it is temporary.
     """
 
     targets: tuple[str, ...] = tuple(COMMANDS)
     json: Path | None = None
+    clone: Path | None = None
 
 
 def seconds(command: tuple[str, ...], folder: Path) -> float:
@@ -62,21 +64,27 @@ def seconds(command: tuple[str, ...], folder: Path) -> float:
     return time.perf_counter() - start
 
 
-def measure(targets: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Time the installation and the targets, in that order, in one clone that is thrown away.
+def measure(targets: tuple[str, ...], clone: Path | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Time the installation and the targets, in that order, in one clone.
+
+    Args:
+        targets: Of ``COMMANDS``.
+        clone: A new folder, which stays; a temporary one by default.
 
     Yields:
         Name of the target, and command, seconds, commit, date and machine.
 
     Raises:
-        BenchmarkError: If a target is unknown, or fails.
+        BenchmarkError: If a target is unknown or fails, or the folder is there already.
     """
     unknown = [name for name in targets if name not in COMMANDS]
     if unknown:
         raise BenchmarkError(f"'targets' must be of {list(COMMANDS)}. Got {unknown}.")
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, text=True).strip()
+    if clone is not None and clone.exists():
+        raise BenchmarkError(f"'clone' must be a new folder. {clone} exists.")
     with tempfile.TemporaryDirectory() as folder:
-        clone = Path(folder) / "clone"
+        clone = Path(folder) / "clone" if clone is None else clone.absolute()
         seconds(("git", "clone", "--quiet", str(REPOSITORY), str(clone)), REPOSITORY)
         for name, command in (INSTALL, *((name, COMMANDS[name]) for name in targets)):
             elapsed = round(seconds(command, clone), 1)
@@ -94,7 +102,7 @@ def measure(targets: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def main(options: Options) -> None:
     """Measure, print, and write each time as soon as it is there."""
-    for name, found in measure(options.targets):
+    for name, found in measure(options.targets, options.clone):
         print(f"{found['command']}: {found['seconds']:.1f} s", flush=True)
         if options.json is not None:
             stored = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else {}

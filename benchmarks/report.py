@@ -499,7 +499,8 @@ def claims_section(entries: Sequence[Mapping[str, Any]]) -> list[str]:
         "`robust`: the verdict is the same in most of three variants with 5 to 10 seeds (a third of the learning rate, "
         "three times it, layers of 32 units) and opposite in none; `-` where these runs are missing.",
         "",
-        "`python -m benchmarks claims`, `python -m benchmarks.claims.untrained --json results/claims_untrained.json`, "
+        "`python -m benchmarks claims`, "
+        "`python -m benchmarks.claims.untrained --jobs 2 --json results/claims_untrained.json`, "
         "`python -m benchmarks scoreboard --write`, `python -m plots claims`",
         "",
     ]

@@ -1,6 +1,6 @@
 """Claims about advantages alone, judged without training: nothing is learned, so nothing is tuned.
 
-    python -m benchmarks.claims.untrained --json results/claims_untrained.json      # about ten minutes
+    python -m benchmarks.claims.untrained --jobs 2 --json results/claims_untrained.json
 
 Each seed draws groups of its own, or plays rollouts of a base policy of its own. The scoreboard reads the stored
 values and applies the same rule as to the other claims; its variants are other settings instead of other rates.
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import tyro
+from joblib import Parallel, delayed
 from rich.console import Console
 
 from algos.advantages import advantages
@@ -129,16 +130,20 @@ CLAIMS: tuple[Measured, ...] = (
 )  # fmt: skip
 
 
-def measure(seeds: Sequence[int] = SEEDS, say: Callable[[str], None] = print) -> dict[str, Any]:
+def measure(seeds: Sequence[int] = SEEDS, jobs: int = 1) -> dict[str, dict[str, list[Pair]]]:
     """Measure every claim and variant: key -> variant (``""`` for the claim itself) -> pairs by seed."""
-    found: dict[str, dict[str, list[Pair]]] = {}
-    for measured in CLAIMS:
-        settings = {"": {}, **measured.variants}
-        found[measured.claim.key] = {
-            name: [measured.measure(seed, **changes) for seed in seeds] for name, changes in settings.items()
-        }
-        say(measured.claim.key)
+    every = [(i, name, seed) for i in range(len(CLAIMS)) for name in ("", *CLAIMS[i].variants) for seed in seeds]
+    found: dict[str, dict[str, list[Pair]]] = {measured.claim.key: {} for measured in CLAIMS}
+    for (i, name, _), pair in zip(every, Parallel(jobs)(delayed(_measure_one)(*one) for one in every), strict=True):
+        found[CLAIMS[i].claim.key].setdefault(name, []).append(pair)
     return found
+
+
+def _measure_one(i: int, variant: str, seed: int) -> Pair:
+    # Claims are named by their place, since functions without names cannot be sent to processes.
+    measured = CLAIMS[i]
+    with limit_threads(1):
+        return measured.measure(seed, **(measured.variants[variant] if variant else {}))
 
 
 def judge(found: Mapping[str, Any]) -> list[Entry]:
@@ -173,16 +178,17 @@ class Options:
     """What to measure.
 
     Attributes:
+        jobs: processes; -1 takes all cores.
         json: where to write the values; None writes nothing.
     """
 
+    jobs: int = 1
     json: Path | None = None
 
 
 def main(options: Options) -> None:
     """Measure, print the verdicts, and write."""
-    with limit_threads(1):
-        found = measure()
+    found = measure(jobs=options.jobs)
     console = Console()
     for entry in judge(found):
         seen = entry.effect
@@ -196,4 +202,6 @@ def main(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options, description=__doc__))
+    from benchmarks.claims import untrained  # not __main__, whose functions other processes cannot find
+
+    untrained.main(tyro.cli(untrained.Options, description=__doc__))

@@ -33,6 +33,14 @@ def test_a_command_that_fails_is_an_error_after_which_the_others_are_stored(comm
     assert set(json.loads(path.read_text())) == {"install", "demo"}
 
 
+def test_the_clone_can_be_kept_but_must_be_new(commands, tmp_path):
+    folder = tmp_path / "kept"
+    assert [name for name, _ in durations.measure(("demo",), folder)] == ["install", "demo"]
+    assert (folder / "Makefile").exists()
+    with pytest.raises(BenchmarkError, match="'clone' must be a new folder"):
+        list(durations.measure(("demo",), folder))
+
+
 def test_unknown_targets():
     with pytest.raises(BenchmarkError, match="'targets' must be of"):
         list(durations.measure(("nothing",)))
