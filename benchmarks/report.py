@@ -20,12 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from algos import make_scheme
-from benchmarks import experiments, store
+from benchmarks import experiments, prediction, store
 from benchmarks.aggregate import (
     ALPHA,
     Comparison,
     against,
-    change,
     choose_learning_rates,
     current,
     run_scores,
@@ -36,8 +35,7 @@ from benchmarks.aggregate import (
 from benchmarks.claims.suite import LEARNING_RATES
 from benchmarks.experiment import BenchmarkError, Experiment, Rate, rates_in, spell_rate
 from benchmarks.experiments import budget
-from benchmarks.readme import SMALLEST
-from benchmarks.statistics import Interval, median_interval, spearman
+from benchmarks.statistics import Interval, median_interval
 
 REFERENCE = "grpo"
 """What users have now: the scheme that the others are compared with."""
@@ -95,7 +93,8 @@ def markdown(found: Stored, claims: Sequence[Mapping[str, Any]] | None, microsco
     for experiment, table in found:
         parts += evidence(experiment, table)
     if microscope is not None:
-        parts += microscope_section(found, microscope["seen"], microscope["command"])
+        stored = {experiment.name: (experiment, table) for experiment, table in found}
+        parts += prediction.section(stored, microscope["seen"], microscope["command"])
     if claims:
         parts += claims_section(claims)
     missing = [name for name in experiments.names() if name not in {experiment.name for experiment, _ in found}]
@@ -166,6 +165,10 @@ What follows is our reading of the tables; each sentence names where its numbers
 * **Filtering costs turns.** Dynamic sampling and top-variance filters did not pay for the rollouts that they throw away
   (claims `dapo-dynamic-sampling`, `ragen-filter`); with base policies that nearly always or hardly ever succeed dynamic
   sampling was level with `grpo` (`saturation`).
+* **What an exact gradient predicts.** How far one estimate points in the gradient's direction ranks group sizes and
+  amounts of noise much as training does, with the optimum in small groups; among schemes at one size or amount it
+  predicts little. What reward spread does is predicted among schemes, too ("Does the microscope predict the learning
+  curves?").
 * **Little or nothing to see here:** dividing by the spread or not in one environment (`curvature`), how losses are
   aggregated over filler (`aggregation`, and with environments of unlike length `length_spread`), how several rewards
   are joined, whatever their ranges (`multi_reward`) and number (`number_of_rewards`; `gdpo` gains a little with three).
@@ -391,80 +394,6 @@ def _cell(summary: Mapping[str, Interval] | None, entry: Comparison | None, sche
     if entry is not None and scheme != REFERENCE and entry.p_value < ALPHA:
         mark = " ▲" if entry.difference.estimate > 0 else " ▼"
     return f"{mean.estimate:.3f} [{mean.low:.3f}, {mean.high:.3f}]{mark}"
-
-
-def microscope_section(found: Stored, seen: Sequence[Mapping[str, Any]], command: str) -> list[str]:
-    """Whether the share of the gradient that the microscope sees predicts what is learned."""
-    pairs = microscope_pairs(found, seen)
-    lines = ["## Does the microscope predict the learning curves?", ""]
-    if len(pairs) < 4:
-        return []
-    share, changes = (np.array([pair[key] for pair in pairs]) for key in ("share", "change"))
-    lines += [
-        "The microscope sees, on chains with an exact gradient, which part of a scheme's gradient the environment with "
-        "the smallest rewards gets. Beside it: how much slower `scale_mismatch` learns its environment with the "
-        "smallest rewards than at spread 1 (paired by seed). The two use other environments and other policies.",
-        "",
-        "| scheme | spread | share of the gradient | change of the score [95 %] |",
-        "| --- | ---: | ---: | ---: |",
-        *(
-            f"| `{pair['scheme']}` | {pair['spread']:g} | {pair['share']:.3f} | {pair['change']:+.3f} "
-            f"[{pair['low']:+.3f}, {pair['high']:+.3f}] |"
-            for pair in pairs
-        ),
-        "",
-        f"Spearman's rank correlation over these {len(pairs)} pairs: {spearman(share, changes):.2f}.",
-        "",
-        *_errors(seen),
-        f"`{command} --json results/microscope.json`, `python -m benchmarks run scale_mismatch`",
-        "",
-    ]
-    return lines
-
-
-def _errors(seen: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Bias and variance of the estimates, without noise and in groups of eight."""
-    rows = [e for e in seen if e["setting"]["noise"] == 0.0 and e["setting"]["group_size"] == 8]
-    spreads = sorted({entry["setting"]["spread"] for entry in rows})
-    ends = [entry for entry in rows if entry["setting"]["spread"] in (spreads[0], spreads[-1])]
-    return [
-        "Median over base policies of the estimates' error, in units of the length of the exact gradient's part in "
-        "them: the norm of the bias, and the mean squared deviation of one estimate from their mean.",
-        "",
-        "| scheme | spread | bias | variance | cosine of one estimate | signal to noise |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
-        *(
-            f"| `{entry['scheme']}` | {entry['setting']['spread']:g} | {entry['bias']:.2f} | {entry['variance']:.1f} | "
-            f"{entry['cosine']:.2f} | {entry['signal_to_noise']:.2f} |"
-            for entry in sorted(ends, key=lambda entry: (entry["setting"]["spread"], entry["bias"]))
-        ),
-        "",
-    ]
-
-
-def microscope_pairs(found: Stored, seen: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Pair what the microscope saw with what `scale_mismatch` learned, by scheme and spread above 1."""
-    tables = {experiment.name: (experiment, table) for experiment, table in found}
-    if "scale_mismatch" not in tables:
-        return []
-    experiment, table = tables["scale_mismatch"]
-    scores = run_scores(table)
-    regimes = {regime.axis_value: regime.name for regime in experiment.regimes}
-    pairs = []
-    for entry in seen:
-        setting = entry["setting"]
-        spread, scheme = setting["spread"], entry["scheme"]
-        if spread == 1.0 or spread not in regimes or setting["noise"] != 0.0 or setting["group_size"] != 8:
-            continue
-        moved = change(scores, regimes[spread], regimes[1.0]).get(scheme)
-        if moved is None:
-            continue
-        found_change = moved[SMALLEST]
-        pairs.append({
-            "scheme": scheme, "spread": spread, "share": entry["shares"][-1],
-            "change": found_change.estimate, "low": found_change.low, "high": found_change.high,
-        })  # fmt: skip
-    return sorted(pairs, key=lambda pair: (pair["spread"], -pair["share"]))
 
 
 def claims_section(entries: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -357,6 +357,47 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
     return float(ranks[0] @ ranks[1] / np.sqrt((ranks[0] @ ranks[0]) * (ranks[1] @ ranks[1])))
 
 
+def spearman_interval(
+    x: ArrayLike, y: ArrayLike, cluster: ArrayLike, confidence: float = 0.95, n_resamples: int = 2000, seed: int = 0
+) -> tuple[float, float]:
+    """Interval of Spearman's rank correlation whose pairs depend on each other within clusters.
+
+    Percentiles over draws of whole clusters, as many as there are, with replacement. Draws in which one of the two
+    sides has no spread say nothing about the correlation and are left out.
+
+    Args:
+        x: As in `spearman`.
+        y: Likewise.
+        cluster: Label of every pair's cluster, shape ``(n,)``, of at least 2 kinds.
+        confidence: Of the interval, in (0, 1).
+        n_resamples: Number of draws, at least 1.
+        seed: Of the draws.
+
+    Returns:
+        Lower and upper end, in [-1, 1].
+
+    Raises:
+        ValueError: If the lengths differ, there is one cluster only, or no draw has a spread.
+    """
+    x, y, labels = _as_vector("x", x), _as_vector("y", y), np.asarray(cluster)
+    _check_fraction("confidence", confidence)
+    if not len(x) == len(y) == len(labels):
+        raise ValueError(f"'x', 'y' and 'cluster' must be equally long. Got {len(x)}, {len(y)} and {len(labels)}.")
+    members = [np.flatnonzero(labels == name) for name in np.unique(labels)]
+    if len(members) < 2:
+        raise ValueError(f"'cluster' must have at least 2 different labels. Got {len(members)}.")
+    rng = _generator(n_resamples, seed)
+    found = []
+    for _ in range(n_resamples):
+        drawn = np.concatenate([members[i] for i in rng.integers(len(members), size=len(members))])
+        if np.ptp(x[drawn]) > 0 and np.ptp(y[drawn]) > 0:
+            found.append(spearman(x[drawn], y[drawn]))
+    if not found:
+        raise ValueError("'x' and 'y' have no spread in any draw of clusters.")
+    low, high = _percentiles(np.array(found), confidence)
+    return float(low), float(high)
+
+
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:
     """Wilson score interval of a success rate.
 

@@ -584,3 +584,33 @@ class TestSpearman:
             statistics.spearman([1.0, 1.0], [1.0, 2.0])
         with pytest.raises(ValueError, match="equally long"):
             statistics.spearman([1.0, 2.0, 3.0], [1.0, 2.0])
+
+    def test_the_interval_of_independent_clusters_covers(self):
+        hits = 0
+        for seed in range(60):
+            random = np.random.default_rng(seed)
+            x = random.standard_normal(60)
+            y = x + random.standard_normal(60)
+            low, high = statistics.spearman_interval(x, y, np.arange(60), n_resamples=200, seed=seed)
+            hits += low <= 0.69 <= high  # of normal pairs with correlation 1 / sqrt(2): 6 / pi * asin(rho / 2)
+        assert 50 <= hits <= 60
+
+    def test_pairs_of_one_cluster_are_drawn_together(self):
+        """Copies of every pair change nothing, where pairs drawn alone would halve the width."""
+        random = np.random.default_rng(0)
+        x, y = random.standard_normal(12), random.standard_normal(12)
+        labels = np.arange(12)
+        once = statistics.spearman_interval(x, y, labels)
+        four = statistics.spearman_interval(np.tile(x, 4), np.tile(y, 4), np.tile(labels, 4))
+        assert four == pytest.approx(once, abs=1e-12)
+        alone = statistics.spearman_interval(np.tile(x, 4), np.tile(y, 4), np.arange(48))
+        assert alone[1] - alone[0] < 0.7 * (once[1] - once[0])
+
+    def test_bad_clusters(self):
+        x = np.arange(4.0)
+        with pytest.raises(ValueError, match="equally long"):
+            statistics.spearman_interval(x, x, [0, 1, 2])
+        with pytest.raises(ValueError, match="at least 2 different labels"):
+            statistics.spearman_interval(x, x, [0, 0, 0, 0])
+        with pytest.raises(ValueError, match="no spread"):
+            statistics.spearman_interval(np.ones(4), x, x)
