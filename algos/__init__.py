@@ -12,6 +12,7 @@ Without the trainer, on your own rollouts:
 
 from algos.advantages import advantages, update_memory
 from algos.batch import RolloutBatch
+from algos.first_values import estimate_first_values
 from algos.group_ppo import GroupPPO
 from algos.memory import Memory
 from algos.policies import MessagePolicy
@@ -28,6 +29,7 @@ __all__ = [
     "RolloutBatch",
     "Scheme",
     "advantages",
+    "estimate_first_values",
     "make_scheme",
     "policy_loss",
     "register_recipe",

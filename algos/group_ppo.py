@@ -47,7 +47,7 @@ from algos.settings import (
     positive_or_none,
 )
 from algos.surrogates.aggregation import token_weights
-from algos.surrogates.kl import controller, in_loss, in_reward, penalised
+from algos.surrogates.kl import controller, in_loss, in_reward, observe, penalised
 from algos.surrogates.loss import loss_metrics, token_losses
 from algos.threads import limit_threads
 from algos.update import UpdateTensors, keeps_groups
@@ -387,8 +387,8 @@ class GroupPPO(BaseAlgorithm):
         """Take ``n_epochs * n_minibatches`` optimiser steps on the scheme's loss."""
         self._update_learning_rate(self.policy.optimizer)
         others = self._other_policies(data)
-        if in_reward(self.scheme):
-            data = self._penalised(data, others)
+        if self.scheme.kl != "none":
+            data = self._watch_kl(data, others)
         credit = advantages(self.scheme, data.batch, self._memory)
         self._watch_signal(credit)
         self._record(group_metrics(data, credit, self.rows.environment_names))
@@ -434,15 +434,25 @@ class GroupPPO(BaseAlgorithm):
             flat[:] = current
         return result
 
-    def _penalised(self, data: Trajectories, others: dict[str, torch.Tensor]) -> Trajectories:
-        """Take the KL penalty from the rewards, and the reference from what the loss will see."""
-        reference = others.pop("reference_log_prob")
+    def _watch_kl(self, data: Trajectories, others: dict[str, torch.Tensor]) -> Trajectories:
+        """Take a KL penalty in the reward from the rewards, and let a coefficient that adapts see the KL."""
+        adapts = self.scheme.kl_target is not None
+        if in_loss(self.scheme) and not adapts:
+            return data
         # Scored the same way as the reference: rounding must not look like a difference.
         present = others["old_log_prob"] if "old_log_prob" in others else self._score(data)
-        batch = penalised(self.scheme, data.batch, present, reference, self._memory)
+        reference = others["reference_log_prob"]
+        if in_reward(self.scheme):
+            # The loss must not see it.
+            del others["reference_log_prob"]
+            data = dataclasses.replace(data, batch=penalised(self.scheme, data.batch, present, reference, self._memory))
+        else:
+            observe(self.scheme, data.batch, present, reference, self._memory)
         control = controller(self.scheme, self._memory)
-        self._record({"train/kl": control.kl, "train/kl_coef": control.coefficient})
-        return dataclasses.replace(data, batch=batch)
+        self._record({"train/kl_coef": control.coefficient})
+        if in_reward(self.scheme):
+            self._record({"train/kl": control.kl})
+        return data
 
     def _score(self, data: Trajectories) -> torch.Tensor:
         """Return the log-probabilities (M, L) of what was written, under the policy in place."""
@@ -474,7 +484,8 @@ class GroupPPO(BaseAlgorithm):
 
     def _loss(self, part: UpdateTensors, log_prob: torch.Tensor) -> torch.Tensor:
         """Return a minibatch's loss for log-probabilities of its tokens (m, L)."""
-        loss = (part.weights * token_losses(self.scheme, part.tokens(log_prob))).sum()
+        coefficient = None if self.scheme.kl_target is None else controller(self.scheme, self._memory).coefficient
+        loss = (part.weights * token_losses(self.scheme, part.tokens(log_prob), coefficient)).sum()
         if self.ent_coef:
             loss = loss - self.ent_coef * (part.weights * self.policy.entropies(part.slots)).sum()
         if part.value_target is not None:

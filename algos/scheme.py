@@ -34,10 +34,12 @@ NUMBERS: dict[str, tuple[float, float, bool]] = {
     "dual_clip": (1.0, math.inf, True),
     "aggregation_constant": (0.0, math.inf, True),
     "kl_coef": (0.0, math.inf, True),
+    "kl_target": (0.0, math.inf, True),
+    "kl_horizon": (1.0, math.inf, False),
 }
 """Field -> lowest and highest value, and whether the lowest itself is excluded."""
 
-OPTIONAL = ("dual_clip", "aggregation_constant")
+OPTIONAL = ("dual_clip", "aggregation_constant", "kl_target")
 """Numbers that may be None."""
 
 SCALE_ALIASES = {"True": "prompt", "False": "none", "group": "prompt"}
@@ -71,6 +73,8 @@ CONTROLLERS: dict[str, tuple[str, ...]] = {
     "dual_clip": ("surrogate",),
     "aggregation_constant": ("aggregation",),
     "kl_coef": ("kl",),
+    "kl_target": ("kl",),
+    "kl_horizon": ("kl", "kl_target"),
 }
 """Which fields decide whether a field matters."""
 
@@ -115,8 +119,12 @@ class Scheme:
         aggregation: ``token_mean``; ``rollout_mean`` of token means; ``constant`` (token sum over
             ``aggregation_constant``, then mean over rollouts), and others.
         aggregation_constant: None takes the batch's ``max_tokens``.
-        kl: estimator of a KL penalty in the loss, see ``surrogates.kl``, or ``none``.
+        kl: estimator of a KL penalty, in the loss or in the reward, see ``surrogates.kl``, or ``none``.
         kl_coef: weight of the penalty, > 0.
+        kl_target: None keeps the weight; a number > 0 (verl: 0.1) lets it follow the KL: after an update
+            it is multiplied by 1 + error x rollouts / ``kl_horizon`` (at most 1), with error = KL / target
+            - 1 cut to +-0.2 (arXiv 1909.08593); the KL is the penalty's mean, before the update.
+        kl_horizon: rollouts in which a weight that is far off changes by a fifth, >= 1.
         dead_groups: ``counted``, or ``excluded`` from the loss and its denominator: groups whose
             returns are all equal.
         sampling: which prompts are rolled out, how often, and by which policy.
@@ -153,6 +161,8 @@ class Scheme:
     aggregation_constant: float | None = None
     kl: str = "none"
     kl_coef: float = 0.001
+    kl_target: float | None = None
+    kl_horizon: float = 10_000.0
     dead_groups: str = "counted"
     sampling: str = "uniform"
     options: tuple[tuple[str, Any], ...] = ()
@@ -406,6 +416,8 @@ def _used(values: Mapping[str, Any]) -> set[str]:
             reached |= {"ddof", "eps", "eps_placement"} if values["baseline"] == "none" else {"scale_kind"}
         if "whitening" in found and values["whitening"] != "none":
             reached |= {"whitening_weight", "ddof", "eps", "eps_placement"}
+        if "kl_target" in found and values["kl_target"] is not None:
+            reached |= {"kl_horizon"}
         found = reached - used
     return used & set(FIELDS)
 

@@ -15,6 +15,7 @@ from algos.collector import Trajectories
 from algos.policies import MessagePolicy, Slots
 from algos.scheme import Scheme
 from algos.segments import FloatArray
+from algos.surrogates.aggregation import counts_minibatches
 from algos.surrogates.loss import as_float32, prepared_columns
 from algos.surrogates.tokens import Tokens
 
@@ -35,6 +36,7 @@ class UpdateTensors:
         n_rollouts: number of rollouts in the whole update.
         columns: what losses ask for besides: (m, 1) or (m, L) each.
         prompt: (n_rollouts,) group of each rollout where minibatches must not cut groups, or None.
+        own_means: whether the weights of each minibatch sum to 1.
     """
 
     slots: Slots
@@ -48,6 +50,7 @@ class UpdateTensors:
     n_rollouts: int
     columns: dict[str, torch.Tensor]
     prompt: torch.Tensor | None = None
+    own_means: bool = False
 
     @classmethod
     def build(
@@ -91,6 +94,7 @@ class UpdateTensors:
             n_rollouts=len(data.batch),
             columns={**columns, **prepared_columns(scheme, data.batch, credit)},
             prompt=torch.from_numpy(data.batch.level("prompt").ids) if keeps_groups(scheme) else None,
+            own_means=counts_minibatches(scheme),
         )
 
     def tokens(self, log_prob: torch.Tensor) -> Tokens:
@@ -119,6 +123,7 @@ class UpdateTensors:
             n_rollouts=self.n_rollouts,
             columns={name: choose(column) for name, column in self.columns.items()},
             prompt=self.prompt,
+            own_means=self.own_means,
         )
 
     def shuffled(self, random: np.random.Generator) -> UpdateTensors:
@@ -134,8 +139,8 @@ class UpdateTensors:
     def minibatches(self, n: int) -> Iterator[UpdateTensors]:
         """Cut into n parts of (almost) equally many rollouts; call on a shuffled instance.
 
-        Weights are n times as large, so that the parts' losses are on average that of the whole. Where
-        groups must stay whole, cuts move to the next border between groups.
+        Weights are n times as large, so that the parts' losses are on average that of the whole, or those
+        of a mean of its own. Where groups must stay whole, cuts move to the next border between groups.
         """
         bounds = torch.linspace(0, self.n_rollouts, n + 1, dtype=torch.float64).round().to(torch.int64)
         if self.prompt is not None:
@@ -147,7 +152,12 @@ class UpdateTensors:
         whole = dataclasses.replace(self, weights=self.weights * n, value_weights=value_weights)
         for start, stop in itertools.pairwise(edges):
             if stop > start:
-                yield whole._map(lambda tensor, rows=slice(start, stop): tensor[rows])  # type: ignore[misc]
+                cut = whole._map(lambda tensor, rows=slice(start, stop): tensor[rows])  # type: ignore[misc]
+                yield cut._as_mean() if self.own_means else cut
+
+    def _as_mean(self) -> UpdateTensors:
+        total = self.weights.sum()
+        return dataclasses.replace(self, weights=self.weights / total) if total > 0 else self
 
     def without_critic(self) -> UpdateTensors:
         """Leave the critic's target out."""

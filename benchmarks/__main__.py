@@ -71,7 +71,7 @@ def run(
 
 
 def status(name: tyro.conf.Positional[str | None] = None, quick: bool = False, root: Path = store.RESULTS) -> int:
-    """Show how many runs are finished: of every experiment, or of one by scheme and regime.
+    """Show how many runs are finished: of every experiment and the claims, or of one by scheme and regime.
 
     Args:
         name: Name of the experiment, see `list`; without one, all are counted.
@@ -117,7 +117,27 @@ def _status_of_all(quick: bool, root: Path) -> int:
             done = "after the tuning"
         rows.add_row(experiment.name, f"{sum(tuning)}/{len(tuning)}" if tuning else "-", done)
     _show(rows)
+    if not quick:
+        _show(_status_of_claims(root))
     return 0
+
+
+def _status_of_claims(root: Path) -> Table:
+    """Count the runs of the claims' scoreboard by phase; all but the tuning follow from finished tuning."""
+    runs = _claim_runs(())
+    stored = store.gather(runs, root)
+    known = set(stored["run_id"].to_pylist())
+    table = Table("claims", "finished runs")
+    phases: tuple[Phase, ...] = ("tune", "report", "sensitivity")
+    for phase in phases:
+        try:
+            rates = None if phase == "tune" else runs.choose_rates(stored.to_pylist())
+        except BenchmarkError:
+            table.add_row(phase, "after the tuning")
+            continue
+        ids = {run_id(config) for config in runs.runs(phase, rates)}
+        table.add_row(phase, f"{len(ids & known)}/{len(ids)}")
+    return table
 
 
 def table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 
@@ -15,10 +16,24 @@ from algos.scheme import Scheme
 from algos.segments import RELATIVE_TOLERANCE, FloatArray, IntArray
 
 
-@part("signal", "outcome", source="GRPO, arXiv 2402.03300; SEEN-CODE", uses=["baseline", "scale"])
-def outcome(scheme: Scheme, batch: RolloutBatch, memory: Memory) -> FloatArray:
-    """Credit the rollout's return, (N,)."""
-    return compare(scheme, batch.outcome, Table(batch, memory))
+@part(
+    "signal", "outcome", source="GRPO, arXiv 2402.03300; SEEN-CODE", uses=["baseline", "scale"],
+    ranges={"reward_clip": (1e-9, np.inf)},
+)  # fmt: skip
+def outcome(
+    scheme: Scheme, batch: RolloutBatch, memory: Memory, *, reward_clip: float | None = None,
+    reward_clip_at: Literal["return", "advantage"] = "return",
+) -> FloatArray:  # fmt: skip
+    """Credit the rollout's return, (N,).
+
+    * ``reward_clip``: what is further from 0 is cut to this: the ``return``, before baseline and
+      scale (AReaL, ROLL), or the ``advantage`` that they give (OpenRLHF: 10), before weights and
+      whitening. Neither trackers nor ``dead_groups`` notice it.
+    """
+    limit = np.inf if reward_clip is None else reward_clip
+    returns = np.clip(batch.outcome, -limit, limit) if reward_clip_at == "return" else batch.outcome
+    credit = compare(scheme, returns, Table(batch, memory))
+    return np.clip(credit, -limit, limit) if reward_clip_at == "advantage" else credit
 
 
 @part(

@@ -13,6 +13,7 @@ from algos.batch import RolloutBatch
 from algos.memory import Memory
 from algos.scheme import Scheme, SchemeLike, make_scheme
 from algos.segments import FloatArray, Segments, divide
+from algos.surrogates.kl import adapt
 
 
 def advantages(scheme: SchemeLike, batch: RolloutBatch, memory: Memory | None = None) -> FloatArray:
@@ -62,10 +63,13 @@ def update_memory(scheme: SchemeLike, batch: RolloutBatch, memory: Memory) -> No
     for part in chosen.parts:
         if part.after_update is not None:
             part.after_update(chosen, batch, memory, **chosen.options_of(part))
+    adapt(chosen, memory)
 
 
 def _warn_of_memory(scheme: Scheme) -> None:
     keeping = [f"{part.axis}={part.name!r}" for part in scheme.parts if part.after_update is not None]
+    if scheme.kl_target is not None:
+        keeping.append(f"kl_target={scheme.kl_target:g}")
     if keeping:
         warnings.warn(
             f"memory: {' and '.join(keeping)} remembers earlier updates, and starts anew at every call. Give the same "

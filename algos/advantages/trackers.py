@@ -54,6 +54,13 @@ def _prompts(batch: RolloutBatch, memory: Memory, start: float) -> tuple[Keyed, 
     return tracker, tracker.find(batch, batch.level("prompt"), batch.prompt, fresh)
 
 
+def set_beta(batch: RolloutBatch, memory: Memory, value: FloatArray, evidence: float) -> None:
+    """Put SPO's tracker of the batch's prompts, (groups,), at values of someone else's."""
+    tracker, rows = _prompts(batch, memory, evidence)
+    tracker.columns["value"][rows] = value
+    tracker.columns["evidence"][rows] = evidence
+
+
 def _write_beta(
     scheme: Scheme, batch: RolloutBatch, memory: Memory, *, forgetting: str, half_life: float, rho_low: float,
     rho_high: float, start: float,
@@ -104,7 +111,8 @@ def beta_tracker(
     once). ``drift``: rho = 2 ** (-D / half_life) within [rho_low, rho_high], D the mean absolute
     log-ratio, on the prompt's last rollout, of the policies of the last visit and of now.
     ``updates``: rho_low to the power of the updates since the last visit (SPO++). ``constant``:
-    rho_low. A prompt begins at 1/2 with evidence ``start`` (the code's alpha = beta = 0.5).
+    rho_low. A prompt begins at 1/2 with evidence ``start`` (the code's alpha = beta = 0.5), or where
+    ``algos.estimate_first_values`` puts it before training.
     """
     batch = table.batch
     tracker, rows = _prompts(batch, table.memory, start)

@@ -43,8 +43,15 @@ def token_weights(scheme: Scheme, batch: RolloutBatch) -> FloatArray:
 
 
 @part("aggregation", "token_mean", source="DAPO, arXiv 2503.14476; SEEN-CODE")
-def token_mean(scheme: Scheme, mask: BoolArray, batch: RolloutBatch) -> FloatArray:
-    """1 / number of tokens."""
+def token_mean(
+    scheme: Scheme, mask: BoolArray, batch: RolloutBatch, *, tokens_of: Literal["update", "minibatch"] = "update"
+) -> FloatArray:
+    """1 / number of tokens.
+
+    * ``tokens_of``: those of the whole update, or of each minibatch on its own (TRL's ``bnpo``), where
+      tokens of a minibatch with few of them weigh more than others. Outside the trainer the batch is
+      one minibatch.
+    """
     return mask / max(float(mask.sum()), 1.0)
 
 
@@ -102,6 +109,11 @@ def prompt_mean(scheme: Scheme, mask: BoolArray, batch: RolloutBatch) -> FloatAr
     tokens = prompts.sum(tokens_in_loss(mask, batch))
     per_prompt = divide(np.ones(prompts.size), tokens) / max(int(np.count_nonzero(tokens)), 1)
     return np.asarray(mask * per_prompt[prompts.ids[batch.turn_rollout]][:, None])
+
+
+def counts_minibatches(scheme: Scheme) -> bool:
+    """Whether every minibatch is a mean of its own, whatever it has of the update's tokens."""
+    return dict(scheme.options).get("tokens_of") == "minibatch"
 
 
 def tokens_in_loss(mask: BoolArray, batch: RolloutBatch) -> FloatArray:

@@ -18,13 +18,29 @@ from algos.batch import RolloutBatch
 from algos.memory import Memory
 from algos.parts import find, part
 from algos.scheme import Scheme
-from algos.segments import divide, totals
+from algos.segments import FloatArray, divide, totals
 from algos.surrogates.tokens import Tokens
 
 MAX_DIFFERENCE = 20.0
 """-d is cut here where it is exponentiated, as verl does; beyond it there is no gradient."""
 NEEDS = ("reference_log_prob",)
+USES = ("kl_coef", "kl_target")
 CAP = {"penalty_cap": (0.0, math.inf)}
+
+
+@dataclass
+class KLController:
+    """The penalty's coefficient, and the KL that it was last applied to.
+
+    Attributes:
+        coefficient: at present.
+        kl: mean over rollouts of the mean over their tokens, by the penalty's estimator.
+        rollouts: how many there were.
+    """
+
+    coefficient: float
+    kl: float = 0.0
+    rollouts: int = 0
 
 
 @part("kl", "none", source="-")
@@ -33,7 +49,7 @@ def none(scheme: Scheme, tokens: Tokens) -> torch.Tensor | None:
     return None
 
 
-@part("kl", "k1", source="Schulman 2020; SEEN-CODE (verl)", uses=["kl_coef"], needs=NEEDS)
+@part("kl", "k1", source="Schulman 2020; SEEN-CODE (verl)", uses=USES, needs=NEEDS)
 def k1(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
     """d: unbiased as a value.
 
@@ -43,13 +59,13 @@ def k1(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
     return _difference(tokens)
 
 
-@part("kl", "k2", source="Schulman 2020; SEEN-CODE (verl)", uses=["kl_coef"], needs=NEEDS)
+@part("kl", "k2", source="Schulman 2020; SEEN-CODE (verl)", uses=USES, needs=NEEDS)
 def k2(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
     """d^2 / 2: biased as a value; its gradient is the unbiased KL gradient on-policy."""
     return _difference(tokens) ** 2 / 2
 
 
-@part("kl", "k3", source="DeepSeekMath, arXiv 2402.03300; SEEN-CODE", uses=["kl_coef"], needs=NEEDS, ranges=CAP)
+@part("kl", "k3", source="DeepSeekMath, arXiv 2402.03300; SEEN-CODE", uses=USES, needs=NEEDS, ranges=CAP)
 def k3(scheme: Scheme, tokens: Tokens, *, penalty_cap: float | None = None) -> torch.Tensor:
     """exp(-d) + d - 1: unbiased and never negative.
 
@@ -60,13 +76,13 @@ def k3(scheme: Scheme, tokens: Tokens, *, penalty_cap: float | None = None) -> t
     return penalty if penalty_cap is None else penalty.clamp(max=penalty_cap)
 
 
-@part("kl", "abs", source="verl's kl_penalty; SEEN-CODE (verl)", uses=["kl_coef"], needs=NEEDS)
+@part("kl", "abs", source="verl's kl_penalty; SEEN-CODE (verl)", uses=USES, needs=NEEDS)
 def absolute(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
     """The size of d: a penalty of the same strength for any difference."""
     return _difference(tokens).abs()
 
 
-@part("kl", "k3_k2", source="verl's k3+; SEEN-CODE (verl)", uses=["kl_coef"], needs=NEEDS, ranges=CAP)
+@part("kl", "k3_k2", source="verl's k3+; SEEN-CODE (verl)", uses=USES, needs=NEEDS, ranges=CAP)
 def k3_k2(scheme: Scheme, tokens: Tokens, *, penalty_cap: float | None = None) -> torch.Tensor:
     """Give the value of k3 and the gradient of k2: both unbiased on-policy."""
     gradient = k2(scheme, tokens)
@@ -74,7 +90,7 @@ def k3_k2(scheme: Scheme, tokens: Tokens, *, penalty_cap: float | None = None) -
 
 
 @part(
-    "kl", "k3_corrected", source="TRL's use_bias_correction_kl; SEEN-CODE (TRL, NeMo-RL)", uses=["kl_coef", "ratio"],
+    "kl", "k3_corrected", source="TRL's use_bias_correction_kl; SEEN-CODE (TRL, NeMo-RL)", uses=[*USES, "ratio"],
     needs=NEEDS, ranges=CAP,
 )  # fmt: skip
 def k3_corrected(scheme: Scheme, tokens: Tokens, *, penalty_cap: float | None = None) -> torch.Tensor:
@@ -100,91 +116,39 @@ def _difference(tokens: Tokens) -> torch.Tensor:
 # In the reward.
 
 
-@dataclass
-class KLController:
-    """The penalty's coefficient, and the KL that it was last applied to.
-
-    Attributes:
-        coefficient: at present.
-        kl: mean over rollouts of the mean over their tokens.
-        rollouts: how many there were.
-    """
-
-    coefficient: float
-    kl: float = 0.0
-    rollouts: int = 0
-
-
-def _adapt(
-    scheme: Scheme,
-    batch: RolloutBatch,
-    memory: Memory,
-    *,
-    kl_target: float | None,
-    kl_horizon: float,
-    penalty_cap: float | None = None,
-) -> None:
-    """Raise the coefficient where the KL was above the target, lower it where it was below."""
-    if kl_target is not None:
-        control = controller(scheme, memory)
-        error = min(max(control.kl / kl_target - 1.0, -0.2), 0.2)
-        control.coefficient *= 1.0 + error * control.rollouts / kl_horizon
-
-
-ADAPTIVE = {"kl_target": (1e-9, math.inf), "kl_horizon": (1.0, math.inf)}
-
-
 @part(
-    "kl", "reward_k1", source="RLHF practice; SEEN-CODE (verl, OpenRLHF)", uses=["kl_coef"], needs=NEEDS,
-    tags=["in_reward"], ranges=ADAPTIVE, after_update=_adapt,
+    "kl", "reward_k1", source="RLHF practice; SEEN-CODE (verl, OpenRLHF)", uses=USES, needs=NEEDS,
+    tags=["in_reward"],
 )  # fmt: skip
-def reward_k1(
-    scheme: Scheme, tokens: Tokens, *, kl_target: float | None = None, kl_horizon: float = 10_000.0
-) -> torch.Tensor:
-    """Subtract the turn's sum of k1 from its reward.
-
-    * ``kl_target``: None keeps ``kl_coef``; a number (verl: 0.1) lets the coefficient follow the KL:
-      after an update it is multiplied by 1 + error x rollouts / ``kl_horizon``, with
-      error = KL / target - 1 cut to +-0.2 (arXiv 1909.08593).
-    """
+def reward_k1(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
+    """Subtract the turn's sum of k1 from its reward."""
     return k1(scheme, tokens)
 
 
 @part(
-    "kl", "reward_k2", source="RLHF practice; SEEN-CODE (verl)", uses=["kl_coef"], needs=NEEDS,
-    tags=["in_reward"], ranges=ADAPTIVE, after_update=_adapt,
+    "kl", "reward_k2", source="RLHF practice; SEEN-CODE (verl)", uses=USES, needs=NEEDS,
+    tags=["in_reward"],
 )  # fmt: skip
-def reward_k2(
-    scheme: Scheme, tokens: Tokens, *, kl_target: float | None = None, kl_horizon: float = 10_000.0
-) -> torch.Tensor:
-    """Subtract the turn's sum of k2 from its reward; options as for ``reward_k1``."""
+def reward_k2(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
+    """Subtract the turn's sum of k2 from its reward."""
     return k2(scheme, tokens)
 
 
 @part(
-    "kl", "reward_k3", source="RLHF practice; SEEN-CODE (verl, NeMo-RL)", uses=["kl_coef"], needs=NEEDS,
-    tags=["in_reward"], ranges={**ADAPTIVE, **CAP}, after_update=_adapt,
+    "kl", "reward_k3", source="RLHF practice; SEEN-CODE (verl, NeMo-RL)", uses=USES, needs=NEEDS,
+    tags=["in_reward"], ranges=CAP,
 )  # fmt: skip
-def reward_k3(
-    scheme: Scheme,
-    tokens: Tokens,
-    *,
-    kl_target: float | None = None,
-    kl_horizon: float = 10_000.0,
-    penalty_cap: float | None = None,
-) -> torch.Tensor:
-    """Subtract the turn's sum of k3 from its reward; options as for ``reward_k1`` and, in the loss, ``k3``."""
+def reward_k3(scheme: Scheme, tokens: Tokens, *, penalty_cap: float | None = None) -> torch.Tensor:
+    """Subtract the turn's sum of k3 from its reward; the cap as, in the loss, of ``k3``."""
     return k3(scheme, tokens, penalty_cap=penalty_cap)
 
 
 @part(
-    "kl", "reward_abs", source="verl's kl_penalty; SEEN-CODE (verl)", uses=["kl_coef"], needs=NEEDS,
-    tags=["in_reward"], ranges=ADAPTIVE, after_update=_adapt,
+    "kl", "reward_abs", source="verl's kl_penalty; SEEN-CODE (verl)", uses=USES, needs=NEEDS,
+    tags=["in_reward"],
 )  # fmt: skip
-def reward_abs(
-    scheme: Scheme, tokens: Tokens, *, kl_target: float | None = None, kl_horizon: float = 10_000.0
-) -> torch.Tensor:
-    """Subtract the turn's sum of abs from its reward; options as for ``reward_k1``."""
+def reward_abs(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
+    """Subtract the turn's sum of abs from its reward."""
     return absolute(scheme, tokens)
 
 
@@ -203,6 +167,14 @@ def controller(scheme: Scheme, memory: Memory) -> KLController:
     return memory.get("kl_controller", lambda: KLController(scheme.kl_coef))
 
 
+def adapt(scheme: Scheme, memory: Memory) -> None:
+    """Raise the coefficient where the KL was above the scheme's target, lower it where it was below."""
+    if scheme.kl_target is not None:
+        control = controller(scheme, memory)
+        error = min(max(control.kl / scheme.kl_target - 1.0, -0.2), 0.2)
+        control.coefficient *= 1.0 + error * min(control.rollouts / scheme.kl_horizon, 1.0)
+
+
 def penalised(
     scheme: Scheme, batch: RolloutBatch, log_prob: torch.Tensor, reference_log_prob: torch.Tensor, memory: Memory
 ) -> RolloutBatch:
@@ -219,20 +191,40 @@ def penalised(
         The batch with each turn's penalty taken from ``turn_reward``, and all of a rollout's from
         ``returns``; everything else is as before.
     """
+    penalty = observe(scheme, batch, log_prob, reference_log_prob, memory)
+    per_rollout = totals(batch.turn_rollout, penalty, len(batch))
+    coefficient = controller(scheme, memory).coefficient
+    return dataclasses.replace(
+        batch,
+        turn_reward=batch.turn_reward - coefficient * penalty,
+        returns=batch.returns - coefficient * per_rollout,
+    )
+
+
+def observe(
+    scheme: Scheme, batch: RolloutBatch, log_prob: torch.Tensor, reference_log_prob: torch.Tensor, memory: Memory
+) -> FloatArray:
+    """Let the controller see the KL of an update's rollouts at its start.
+
+    Args:
+        scheme: with a penalty.
+        batch: the rollouts.
+        log_prob: (M, L) of the policy at the start of the update.
+        reference_log_prob: (M, L) of the reference policy.
+        memory: keeps the coefficient, and the KL for its adaptation.
+
+    Returns:
+        Every turn's sum of penalties (M,), without coefficient.
+    """
     mask = torch.as_tensor(batch.token_mask)
     tokens = Tokens(
         log_prob.double(), log_prob.double(), torch.zeros_like(mask), mask,
         reference_log_prob=reference_log_prob.double(),
     )  # fmt: skip
     penalty = np.where(batch.token_mask, scheme.run("kl", tokens).detach().numpy(), 0.0).sum(axis=1)
-    per_rollout = totals(batch.turn_rollout, penalty, len(batch))
     control = controller(scheme, memory)
     kept = batch.counted & (batch.tokens_per_rollout > 0)
     control.rollouts = int(kept.sum())
-    mean = divide(per_rollout, batch.tokens_per_rollout)[kept]
+    mean = divide(totals(batch.turn_rollout, penalty, len(batch)), batch.tokens_per_rollout)[kept]
     control.kl = float(mean.mean()) if control.rollouts else 0.0
-    return dataclasses.replace(
-        batch,
-        turn_reward=batch.turn_reward - control.coefficient * penalty,
-        returns=batch.returns - control.coefficient * per_rollout,
-    )
+    return np.asarray(penalty)

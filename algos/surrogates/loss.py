@@ -17,10 +17,18 @@ from algos.surrogates.ratios import MAX_LOG_RATIO
 from algos.surrogates.tokens import Tokens
 
 
-def token_losses(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
-    """Return the loss of every token, (m, L) or (m, 1), to be minimised."""
+def token_losses(scheme: Scheme, tokens: Tokens, kl_coef: float | None = None) -> torch.Tensor:
+    """Return the loss of every token, (m, L) or (m, 1), to be minimised.
+
+    Args:
+        scheme: the choices.
+        tokens: of a minibatch.
+        kl_coef: weight of a KL penalty in the loss, where it has moved from the scheme's.
+    """
     losses = _policy_losses(scheme, tokens)
-    return losses + scheme.kl_coef * scheme.run("kl", tokens) if in_loss(scheme) else losses
+    if not in_loss(scheme):
+        return losses
+    return losses + (scheme.kl_coef if kl_coef is None else kl_coef) * scheme.run("kl", tokens)
 
 
 def _policy_losses(scheme: Scheme, tokens: Tokens) -> torch.Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from benchmarks.claims.claim import Arm, Claim, Direction
 from benchmarks.claims.regimes import (
     CHAIN,
@@ -50,15 +48,18 @@ def _claim(
     control_budget: Budget | None = None,
     against: tuple[Regime, Budget] | None = None,
     note: str = "",
-    tune_width: Literal["none", "treatment", "both"] = "none",
+    tune_width: bool = False,
 ) -> Claim:
-    """Compare two schemes in one regime; ``against`` subtracts the same difference in another."""
+    """Compare two schemes in one regime; ``against`` subtracts the same difference in another.
+
+    Where a width is tuned it is tuned for both, lest one of them have more to choose from.
+    """
     other = None
     if against is not None:
         other = (Arm(treatment, *against), Arm(control, *against))
     return Claim(
-        key, source, statement, Arm(treatment, regime, budget, tune_width != "none"),
-        Arm(control, regime, budget if control_budget is None else control_budget, tune_width == "both"), metric,
+        key, source, statement, Arm(treatment, regime, budget, tune_width),
+        Arm(control, regime, budget if control_budget is None else control_budget, tune_width), metric,
         direction, other, note=note,
     )  # fmt: skip
 
@@ -189,11 +190,11 @@ CLAIMS: tuple[Claim, ...] = (
     _claim(
         "a2tgpo-clip", "A2TGPO, arXiv 2605.06200",
         "Clip bounds that widen with a turn's gain beat fixed ones.",
-        "a2tgpo", "a2tgpo:bounds=fixed", SEARCH, SEARCH_BUDGET, tune_width="both",
+        "a2tgpo", "a2tgpo:bounds=fixed", SEARCH, SEARCH_BUDGET, tune_width=True,
     ),
     _claim(
         "a2tgpo-grpo", "A2TGPO, arXiv 2605.06200", "The whole method beats GRPO in search.",
-        "a2tgpo", "grpo", SEARCH, SEARCH_BUDGET, tune_width="treatment",
+        "a2tgpo", "grpo", SEARCH, SEARCH_BUDGET, tune_width=True,
     ),
     _claim(
         "gigpo-household", "GiGPO, arXiv 2505.10978",
@@ -274,7 +275,7 @@ CLAIMS: tuple[Claim, ...] = (
     _claim(
         "gspo-off-policy", "GSPO, arXiv 2507.18071",
         "A ratio per rollout beats token ratios over several updates.", "gspo", "grpo", CHAIN, OFF_POLICY,
-        tune_width="treatment",
+        tune_width=True,
     ),
     _claim(
         "gspo-one-update", "GSPO, arXiv 2507.18071",
@@ -294,7 +295,7 @@ CLAIMS: tuple[Claim, ...] = (
         "gapo-clip", "GAPO (clipping), arXiv 2609.00444",
         "Room to grow in proportion to the advantage helps on hard prompts.",
         "gapo", "gapo:bounds=fixed", CHAIN, short(n_epochs=8, n_minibatches=4, warmstart_success=0.05),
-        tune_width="both",
+        tune_width=True,
     ),
     _claim(
         "dcpo-clip", "DCPO, arXiv 2509.02333",

@@ -32,7 +32,7 @@ SMALL_NETWORK = 32
 VARIANTS = ("lower learning rate", "higher learning rate", "smaller network")
 
 WIDTH_FACTORS = (1.0, 10.0, 100.0)
-"""Of a method's own clip widths."""
+"""Of a method's own clip widths; where a hundred times would be more than everything, of a hundredth of them."""
 
 
 class Choice(NamedTuple):
@@ -142,9 +142,13 @@ def candidates(arm: Arm) -> list[Choice]:
     if arm.tune_width:
         own = make_scheme(arm.scheme)
         mark = "," if ":" in arm.scheme else ":"
-        schemes += [
-            f"{arm.scheme}{mark}clip_low={own.clip_low * factor:.3g},clip_high={own.clip_high * factor:.3g}"
-            for factor in WIDTH_FACTORS[1:]
+        widest = 1.0 if own.clip_high * WIDTH_FACTORS[-1] <= 1.0 else WIDTH_FACTORS[-1]
+        schemes = [
+            arm.scheme
+            if factor == widest
+            else f"{arm.scheme}{mark}clip_low={own.clip_low * factor / widest:.3g}"
+            f",clip_high={own.clip_high * factor / widest:.3g}"
+            for factor in WIDTH_FACTORS
         ]
     return [Choice(scheme, rate) for scheme in schemes for rate in LEARNING_RATES]
 

@@ -22,6 +22,7 @@ def weights(settings, **columns):
     ("settings", "rows"),
     [
         ("aggregation=token_mean", [1 / 6, 1 / 6, 0, 1 / 6]),
+        ("aggregation=token_mean,tokens_of=minibatch", [1 / 6, 1 / 6, 0, 1 / 6]),
         ("aggregation=rollout_mean", [1 / 3, 1 / 9, 0, 1 / 6]),
         ("aggregation=rollout_mean,empty=counted", [1 / 4, 1 / 12, 0, 1 / 8]),
         ("aggregation=constant", [1 / 30, 1 / 30, 0, 1 / 30]),

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from algos import GroupPPO, RolloutBatch, advantages, make_scheme, policy_loss
+from algos import GroupPPO, RolloutBatch, advantages, make_scheme, policy_loss, update_memory
 from algos.memory import Memory
 from algos.parts import choices
-from algos.surrogates.kl import controller, in_loss, in_reward, kl_penalty, penalised
+from algos.surrogates.kl import controller, in_loss, in_reward, kl_penalty, observe, penalised
 
 # Most tests give a scheme only what they are about.
 pytestmark = [
@@ -137,9 +137,53 @@ def test_the_coefficient_follows_the_target(kl, error):
     memory = Memory()
     batch = RolloutBatch.from_arrays(returns=[1] * 10, prompt=[0] * 10)
     penalised(scheme, batch, torch.full((10, 1), kl), torch.zeros(10, 1), memory)
-    (part,) = [p for p in scheme.parts if p.axis == "kl"]
-    part.after_update(scheme, batch, memory, **scheme.options_of(part))
+    update_memory(scheme, batch, memory)
     assert controller(scheme, memory).coefficient == pytest.approx(0.5 * (1 + error * 10 / 100), rel=1e-5)
+
+
+def test_the_coefficient_changes_by_a_fifth_at_most():
+    scheme = make_scheme("grpo:kl=k3,kl_coef=0.5,kl_target=0.1,kl_horizon=1")
+    memory = Memory()
+    batch = RolloutBatch.from_arrays(returns=[1] * 10, prompt=[0] * 10)
+    observe(scheme, batch, torch.zeros(10, 1), torch.zeros(10, 1), memory)
+    update_memory(scheme, batch, memory)
+    assert controller(scheme, memory).coefficient == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("kl", "target", "grows"), [("k3", 1e-6, True), ("k2", 10.0, False), ("reward_k1", 10.0, False)]
+)
+def test_the_coefficient_follows_in_loss_and_reward_alike(kl, target, grows):
+    model = GroupPPO(**CHAIN, scheme=f"grpo:kl={kl},kl_coef=0.01,kl_target={target},kl_horizon=16", learning_rate=1e-2)
+    model.learn(3000, log_interval=None)
+    coefficient = controller(model.scheme, model._memory).coefficient
+    assert coefficient > 0.015 if grows else coefficient < 0.005
+
+
+def test_the_loss_has_the_coefficient_of_now():
+    """Parameters part as soon as the coefficient does: from the second update on, whose KL is not 0."""
+    fixed, following = (
+        GroupPPO(**CHAIN, scheme=f"grpo:kl=k3,kl_coef=0.5{target}", learning_rate=1e-2)
+        for target in ("", ",kl_target=0.1,kl_horizon=16")
+    )
+    for model in (fixed, following):
+        model.learn(1, log_interval=None)
+    assert torch.equal(fixed.policy.flat_parameters, following.policy.flat_parameters)
+    assert controller(following.scheme, following._memory).coefficient == pytest.approx(0.4)
+    for model in (fixed, following):
+        model.learn(1, log_interval=None, reset_num_timesteps=False)
+    assert not torch.equal(fixed.policy.flat_parameters, following.policy.flat_parameters)
+    assert following.logger.name_to_value["train/kl_coef"] == pytest.approx(0.4)
+
+
+def test_a_target_needs_a_memory_and_a_penalty():
+    batch, _, _ = reward_case()
+    with pytest.warns(UserWarning, match=r"kl_target=0.1 remembers earlier updates"):
+        advantages("grpo:kl=k3,kl_target=0.1", batch)
+    with pytest.raises(ValueError, match=r"kl_target=0.1 has no effect here: kl is 'none'"):
+        make_scheme("grpo:kl_target=0.1")
+    with pytest.raises(ValueError, match="kl_horizon=7 has no effect here"):
+        make_scheme("grpo:kl=k3,kl_horizon=7")
 
 
 def test_a_fixed_coefficient_stays():

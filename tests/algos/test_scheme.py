@@ -168,6 +168,8 @@ IGNORED = [
     ("rloo", {"dual_clip": 3.0}, "surrogate is 'reinforce'"),
     ("grpo", {"aggregation_constant": 10}, "aggregation is 'rollout_mean'"),
     ("grpo", {"kl_coef": 0.1}, "kl is 'none'"),
+    ("grpo", {"kl_target": 0.1}, "kl is 'none'"),
+    ("grpo", {"kl_horizon": 10}, "kl is 'none' and kl_target is None"),
 ]
 
 
@@ -191,6 +193,7 @@ def test_every_field_can_be_ignored_or_always_matters():
     assert set(nothing.ignored()) == always
     assert set(Scheme().ignored()) == {
         "accumulation", "whitening_weight", "gamma", "gae_lambda", "aggregation_constant", "kl_coef",
+        "kl_target", "kl_horizon",
     }  # fmt: skip
 
 

@@ -7,7 +7,8 @@ import statistics
 import numpy as np
 import pytest
 
-from algos import RolloutBatch, advantages, make_scheme
+from algos import RolloutBatch, advantages, estimate_first_values, make_scheme
+from algos.advantages.trackers import set_beta
 from algos.memory import Memory
 
 # Most tests give a scheme only what they are about.
@@ -232,3 +233,65 @@ def test_dcpo_smooth_counts_visits_per_prompt():
     score, total = [-math.sqrt(0.5), math.sqrt(0.5)], [(1 - 1.25) / variance**0.5, (3 - 1.25) / variance**0.5]
     expected = [(a + b) / 2 for a, b in zip(score, total, strict=True)]
     close(advantages("dcpo_smooth", rollouts([1.0, 3.0], [0, 0]), memory), expected)
+
+
+# First values.
+
+
+@pytest.fixture(scope="module")
+def spo_model():
+    from algos import GroupPPO
+
+    return GroupPPO(
+        "MessagePolicy", "agentic_gym/Chain-v0", scheme="spo", n_prompts=16, group_size=1, seed=0,
+        env_kwargs={"num_prompts": 40, "options": 3, "depth": 1},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("smoothing", "allowed"), [(0.0, np.arange(9) / 8), (0.5, (np.arange(9) + 0.5) / 9)])
+def test_first_values_are_the_paper_s_or_the_code_s(spo_model, smoothing, allowed):
+    values = estimate_first_values(spo_model, rollouts=8, smoothing=smoothing, seed=1)
+    assert values.shape == (40,)
+    assert np.abs(values[:, None] - allowed).min(axis=1).max() < 1e-12
+    assert len(set(values)) > 3
+    success = estimate_first_values(spo_model, rollouts=64, smoothing=0.0, seed=2).mean()
+    assert 0.1 < success < 0.5
+    assert values.mean() == pytest.approx((8 * success + smoothing) / (8 + 2 * smoothing), abs=0.08)
+    assert (estimate_first_values(spo_model, rollouts=8, smoothing=smoothing, seed=1) == values).all()
+
+
+def test_first_values_are_what_training_subtracts_first(spo_model):
+    values = estimate_first_values(spo_model, rollouts=4, smoothing=0.0, evidence=8.0, seed=2)
+    memory = spo_model._memory
+    batch = rollouts([1.0, 0.0, 0.5], prompt=[3, 0, 39], drift=0.0)
+    credit = advantages("spo:whitening=none", batch, memory)
+    close(credit, batch.returns - values[[3, 0, 39]])
+    # alpha = 8 v, beta = 8 (1 - v), a drift of 0 forgets by .96.
+    update("spo:whitening=none", rollouts([1.0], prompt=[3], drift=0.0), memory)
+    assert tracked("spo:start=8", memory, 3) == pytest.approx((0.96 * 8 * values[3] + 1) / (0.96 * 8 + 1))
+
+
+def test_first_values_of_a_tenth_of_the_prompts_move_what_is_sampled():
+    """The sampler prefers prompts of which the first rollouts say that they are uncertain."""
+    from algos.sampling.prioritised import weights
+
+    memory = Memory()
+    set_beta(rollouts([0.0, 0.0], prompt=[0, 1]), memory, np.array([0.5, 0.0]), 8.0)
+    tracker = memory.get("beta_tracker", lambda: None)
+    close(weights(np.array([0, 1, 2]), tracker, 0.0, 0.05), [0.55, 0.05, 0.55])
+    close(weights(np.array([0, 1, 2]), tracker, 1.0, 0.05), [0.5 / 8 + 0.05, 0.05, 0.55])
+
+
+def test_first_values_refuse_what_makes_no_sense(spo_model):
+    from algos import GroupPPO
+
+    with pytest.raises(ValueError, match="rollouts=0 is not allowed"):
+        estimate_first_values(spo_model, rollouts=0)
+    with pytest.raises(ValueError, match="smoothing=-1 is not allowed"):
+        estimate_first_values(spo_model, smoothing=-1)
+    with pytest.raises(ValueError, match="evidence=0 is not allowed"):
+        estimate_first_values(spo_model, evidence=0)
+    with pytest.raises(ValueError, match="keeps no tracker"):
+        estimate_first_values(GroupPPO("MessagePolicy", "agentic_gym/Chain-v0", scheme="grpo"))
+    with pytest.raises(ValueError, match="smaller num_prompts"):
+        estimate_first_values(GroupPPO("MessagePolicy", "CartPole-v1", scheme="spo", group_size=1))

@@ -158,6 +158,13 @@ def test_the_scoreboard_from_rows():
     assert data[0]["verdict"] == "replicates" and data[0]["sensitivity"] == dict.fromkeys(VARIANTS, "replicates")
 
 
+def test_both_arms_of_a_claim_choose_from_as_much():
+    for one in CLAIMS:
+        treatment, control = one.arms[:2]
+        assert treatment.tune_width == control.tune_width
+        assert len(candidates(treatment)) == len(candidates(control))
+
+
 def test_widths_are_tuned_where_they_belong_to_the_method():
     arm = Arm("gspo", CHAIN, SHORT, tune_width=True)
     schemes = list(dict.fromkeys(choice.scheme for choice in candidates(arm)))
@@ -169,6 +176,10 @@ def test_widths_are_tuned_where_they_belong_to_the_method():
     longer = Arm("a2tgpo:bounds=fixed", CHAIN, SHORT, tune_width=True)
     each = candidates(longer)[:: len(LEARNING_RATES)]
     assert [make_scheme(choice.scheme).clip_high for choice in each] == [0.004, 0.04, 0.4]
+    wide = candidates(Arm("grpo", CHAIN, SHORT, tune_width=True))
+    assert [choice.scheme for choice in wide[:: len(LEARNING_RATES)]] == [
+        "grpo:clip_low=0.002,clip_high=0.002", "grpo:clip_low=0.02,clip_high=0.02", "grpo",
+    ]  # fmt: skip
     runs = ClaimRuns([claim(treatment=arm)])
     rows = [
         {"run_id": run_id(config), "phase": "tune", "turns": turns, "score": 0.1 + 0.5 * ("0.03" in config.scheme)}

@@ -21,6 +21,7 @@ from joblib.parallel import BACKENDS, ThreadingBackend
 
 from benchmarks import __main__ as command_line
 from benchmarks import experiments, runner, store
+from benchmarks.claims import ClaimRuns
 from benchmarks.experiment import BenchmarkError, Budget, Experiment, Regime, RunConfig, run_id
 
 REPOSITORY = Path(__file__).parents[2]
@@ -282,6 +283,8 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     root = ("--root", str(tmp_path))
     code, text = call("status", *root)
     assert code == 0 and "0/8" in text and "after the tuning" in text
+    tuning = len({run_id(config) for config in ClaimRuns().runs("tune")})
+    assert "claims" in text and f"0/{tuning}" in text and text.count("after the tuning") == 3
     code, text = call("status", "fine", *root)
     assert code == 0 and "0 done, 8 missing" in text
     code, text = call("table", "fine", *root)

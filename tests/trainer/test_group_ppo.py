@@ -255,6 +255,27 @@ def test_minibatch_losses_add_up(scheme):
         assert torch.allclose(gradient(n), whole, atol=1e-6)
 
 
+def test_minibatches_can_be_means_of_their_own():
+    """TRL's bnpo, schemes.md B6.17: each minibatch divides by its own tokens."""
+    model = small_model(scheme="grpo:aggregation=token_mean,tokens_of=minibatch")
+    tensors = tensors_of(model, rollouts(model)).shuffled(np.random.default_rng(0))
+    (whole,) = tensors.minibatches(1)
+    assert torch.allclose(whole.weights, tensors.weights)
+    parts = list(tensors.minibatches(5))
+    tokens = [float(part.mask.sum()) for part in parts]
+    assert len(set(tokens)) > 1
+    for part, n in zip(parts, tokens, strict=True):
+        assert torch.allclose(part.weights[part.mask], torch.tensor(1 / n))
+        assert not part.weights[~part.mask].any()
+
+
+def test_a_minibatch_without_tokens_has_no_weights():
+    model = small_model(scheme="grpo:aggregation=token_mean,tokens_of=minibatch")
+    tensors = tensors_of(model, rollouts(model)).shuffled(np.random.default_rng(0))
+    silent = dataclasses.replace(tensors, weights=torch.zeros_like(tensors.weights))
+    assert not any(part.weights.any() for part in silent.minibatches(4))
+
+
 def test_update_without_signal_leaves_the_weights_alone():
     """Adam's momentum of earlier updates must not move them either."""
     model = small_model(learning_rate=1e-2)
