@@ -47,6 +47,7 @@ from algos.settings import (
     positive_or_none,
 )
 from algos.surrogates.aggregation import token_weights
+from algos.surrogates.corrections import without_rejected
 from algos.surrogates.kl import controller, in_loss, in_reward, observe, penalised
 from algos.surrogates.loss import loss_metrics, token_losses
 from algos.threads import limit_threads
@@ -393,6 +394,9 @@ class GroupPPO(BaseAlgorithm):
         self._watch_signal(credit)
         self._record(group_metrics(data, credit, self.rows.environment_names))
         counted = loss_batch(data.batch) if self.mask_truncated == "loss" else data.batch
+        if "old_log_prob" in others:
+            behaviour = torch.from_numpy(data.log_prob)
+            counted = without_rejected(self.scheme, counted, others["old_log_prob"], behaviour)
         weights = token_weights(self.scheme, counted)
         tensors = UpdateTensors.build(self.policy, self.scheme, data, credit, weights, **others)
         if self.diagnostics_interval and self._n_updates % self.diagnostics_interval == 0:

@@ -18,10 +18,13 @@ from algos.surrogates.loss import token_losses
 from algos.surrogates.tokens import Tokens
 from plots.style import BLUE, GREY, SETTINGS, VERMILION, caption, enumerate_names
 
-RATIOS = np.exp(np.linspace(np.log(0.25), np.log(4.0), 481))
+RATIOS = np.exp(np.linspace(np.log(0.125), np.log(8.0), 721))
 OF_BATCH = ("clip_cov", "kl_cov", "gvpo")
 """Surrogates in which a token's push depends on the other tokens of the batch."""
+BOUNDS = {"ppo_clip, asymmetric": "dapo", "ppo_clip, dual clip": "agentrl", "ppo_clip, by prior": "dcpo"}
+"""Other bounds of PPO's clip that a single token shows, and the recipe with them."""
 COLUMNS = 4
+HIGHEST = 5.6
 
 
 def push(scheme: Scheme, advantage: float) -> Any:
@@ -38,8 +41,8 @@ def push(scheme: Scheme, advantage: float) -> Any:
 
 
 def draw() -> Any:
-    """Draw one panel per surrogate, at the settings of the first recipe that uses it."""
-    shown = [name for name in choices("surrogate") if name not in OF_BATCH]
+    """Draw one panel per surrogate, at the settings of the first recipe that uses it, then other bounds."""
+    shown = _shown() | {title: _settings(owner) for title, owner in BOUNDS.items()}
     n_rows = -(-len(shown) // COLUMNS)
     with plt.rc_context({**SETTINGS, "axes.grid.axis": "both"}):
         figure, axes = plt.subplots(n_rows, COLUMNS, figsize=(11, 2.35 * n_rows + 1.2), sharex=True, sharey=True)
@@ -47,17 +50,20 @@ def draw() -> Any:
         figure.subplots_adjust(
             left=0.07, right=0.985, top=1 - 1.05 / height, bottom=0.75 / height, hspace=0.42, wspace=0.1
         )
-        for axis, name in zip(axes.flat, shown, strict=False):
-            owner, scheme = _settings(name)
+        for axis, (name, (owner, scheme)) in zip(axes.flat, shown.items(), strict=False):
             for advantage, colour, style in ((1.0, BLUE, "-"), (-1.0, VERMILION, (0, (4, 1.5)))):
                 axis.plot(
-                    RATIOS, np.clip(push(scheme, advantage), -0.5, 4.0), color=colour, linestyle=style, linewidth=1.6
+                    RATIOS,
+                    np.clip(push(scheme, advantage), -0.5, HIGHEST + 1),
+                    color=colour,
+                    linestyle=style,
+                    linewidth=1.6,
                 )
             axis.axvline(1.0, color=GREY, linewidth=0.6)
             axis.set_title(name)
-            axis.text(0.03, 0.93, owner, transform=axis.transAxes, fontsize=7.5, color=GREY, va="top")
-            axis.set(xscale="log", ylim=(-0.2, 3.2))
-            axis.set_xticks([0.25, 0.5, 1.0, 2.0, 4.0], ["1/4", "1/2", "1", "2", "4"])
+            axis.set_title(f"as in {owner}", loc="right", fontsize=7.5, color=GREY, weight="normal")
+            axis.set(xscale="log", ylim=(-0.3, HIGHEST))
+            axis.set_xticks([0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0], ["1/8", "1/4", "1/2", "1", "2", "4", "8"])
             axis.minorticks_off()
         for axis in list(axes.flat)[len(shown) :]:
             axis.set_visible(False)
@@ -82,15 +88,16 @@ def draw() -> Any:
 
 def describe() -> str:
     """Return the caption of `draw`."""
-    shown = [name for name in choices("surrogate") if name not in OF_BATCH]
-    pushes = {name: [push(_settings(name)[1], sign) for sign in (1.0, -1.0)] for name in shown}
+    shown = _shown()
+    pushes = {name: [push(scheme, sign) for sign in (1.0, -1.0)] for name, (_, scheme) in shown.items()}
     far = [name for name, (up, _) in pushes.items() if abs(up[-1]) < 1e-9]
     unbounded = [name for name, (_, down) in pushes.items() if down[-1] > 1.0 + 1e-9]
     return caption(
         f"Minus the slope of the loss in a token's log-probability over the size of its advantage, against the ratio "
-        f"of new to old probability, for {len(shown)} surrogates at the settings of the first recipe that uses each. "
-        f"Formulas only: no seeds and no intervals. Not shown, because a token's push depends on the batch: "
-        f"{enumerate_names(OF_BATCH)}.",
+        f"of new to old probability, for {len(shown)} surrogates at the settings of the first recipe that uses each, "
+        f"and for {len(BOUNDS)} other bounds of PPO's clip. Formulas only: no seeds and no intervals. Not shown, "
+        f"because a token's push depends on the batch: {enumerate_names(OF_BATCH)}, and bounds by advantage, "
+        "information gain, entropy, search and second moment, which are those of other recipes at other widths.",
         f"At a ratio of {RATIOS[-1]:g} a token with positive advantage is not pushed at all by {enumerate_names(far)}; "
         f"one with negative advantage is pushed harder than by REINFORCE by {enumerate_names(unbounded)}.",
         "none; the losses of algos.surrogates are evaluated",
@@ -98,15 +105,23 @@ def describe() -> str:
     )
 
 
-def _settings(surrogate: str) -> tuple[str, Scheme]:
-    """Return the first recipe with this surrogate, and what of it concerns a single token."""
-    name, recipe = next((n, r) for n, r in RECIPES.items() if r.scheme.surrogate == surrogate)
-    scheme = recipe.scheme
+def _shown() -> dict[str, tuple[str, Scheme]]:
+    """Return the surrogates with the first recipe that uses each, and its settings for a single token."""
+    return {
+        name: _settings(next(owner for owner, recipe in RECIPES.items() if recipe.scheme.surrogate == name))
+        for name in choices("surrogate") if name not in OF_BATCH
+    }  # fmt: skip
+
+
+def _settings(owner: str) -> tuple[str, Scheme]:
+    """Return a recipe's name, and what of its scheme concerns a single token."""
+    scheme = RECIPES[owner].scheme
+    surrogate = scheme.surrogate
     bounds = scheme.bounds if find("bounds", scheme.bounds).prepare is None else "fixed"
     possible = {*find("surrogate", surrogate).options, *find("bounds", bounds).options}
     kept = {"bounds": bounds, "clip_low": scheme.clip_low, "clip_high": scheme.clip_high, "dual_clip": scheme.dual_clip}
     uses = {*find("surrogate", surrogate).uses, *find("bounds", bounds).uses}
-    return f"as in {name}", Scheme(
+    return owner, Scheme(
         surrogate=surrogate,
         options=tuple((key, value) for key, value in scheme.options if key in possible),
         **{key: value for key, value in kept.items() if key in uses},  # type: ignore[arg-type]

@@ -2,16 +2,19 @@
 
 Every function takes (scheme, tokens) and returns a factor for the losses, (m, L) or (m, 1),
 without gradient, or None for no correction. With q = log p_old - log p_behaviour at a token, its
-weight is w = exp(q). The denominators of the aggregation stay those of the whole batch.
+weight is w = exp(q). The denominators of the aggregation stay those of the whole batch, unless
+``rejection`` is told otherwise.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Literal
 
 import torch
 
+from algos.batch import RolloutBatch
 from algos.parts import part
 from algos.scheme import Scheme
 from algos.surrogates.ratios import MAX_LOG_RATIO
@@ -102,21 +105,43 @@ def rejection(
     weight_min: float = 0.5,
     weight_max: float = 2.0,
     measure_max: float = 0.1,
+    denominator: Literal["all", "kept"] = "all",
 ) -> torch.Tensor:
     """Keep tokens, or whole rollouts, whose mismatch is small, unweighted.
-
-    The loss still divides by the number of all tokens; verl takes those that are left out of its mask,
-    and so divides by the number of those that are kept.
 
     * ``measure``: ``k1``: q is that of a weight inside the limits (verl's limits are of the inverse
       weight); ``k2``: q^2 / 2, and ``k3``: exp(q) - 1 - q, are at most ``measure_max``.
     * ``over``: of each ``token``, or the ``sum``, ``mean`` or ``max`` over the rollout's tokens.
+    * ``denominator``: the loss divides by the number of ``all`` tokens, or as if those that are left
+      out had not been written: ``kept`` (verl).
     """
     q = log_weight(tokens)
     if measure == "k1":
         return _inside(_reduced(tokens, q, over), weight_min, weight_max)
     size = q**2 / 2 if measure == "k2" else torch.expm1(q.clamp(max=MAX_LOG_RATIO)) - q
     return (_reduced(tokens, size, over) <= measure_max).to(q.dtype)
+
+
+def without_rejected(
+    scheme: Scheme, batch: RolloutBatch, old_log_prob: torch.Tensor, behaviour_log_prob: torch.Tensor | None
+) -> RolloutBatch:
+    """Take the tokens that ``rejection`` leaves out from the mask, where its denominators are of those kept.
+
+    Args:
+        scheme: with any correction or none; others return the batch itself.
+        batch: the rollouts.
+        old_log_prob: (M, L) of the policy that the ratio is taken to.
+        behaviour_log_prob: (M, L) of the policy that wrote the tokens.
+    """
+    if scheme.correction != "rejection" or dict(scheme.options).get("denominator") != "kept":
+        return batch
+    assert behaviour_log_prob is not None
+    mask = torch.as_tensor(batch.token_mask, device=old_log_prob.device)
+    old, behaviour = (torch.where(mask, values.detach(), 0.0) for values in (old_log_prob, behaviour_log_prob))
+    rollout = torch.as_tensor(batch.turn_rollout, device=mask.device)
+    tokens = Tokens(old, old, torch.zeros_like(old), mask, rollout, len(batch), behaviour)
+    kept = (scheme.run("correction", tokens) > 0).expand_as(mask).cpu().numpy()
+    return dataclasses.replace(batch, token_mask=batch.token_mask & kept)
 
 
 def log_weight(tokens: Tokens) -> torch.Tensor:

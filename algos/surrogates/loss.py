@@ -12,6 +12,7 @@ from algos.batch import RolloutBatch
 from algos.parts import find
 from algos.scheme import Scheme, SchemeLike, make_scheme
 from algos.surrogates.aggregation import effective_mask, token_weights
+from algos.surrogates.corrections import without_rejected
 from algos.surrogates.kl import in_loss
 from algos.surrogates.ratios import MAX_LOG_RATIO
 from algos.surrogates.tokens import Tokens
@@ -104,6 +105,7 @@ def policy_loss(
     if (behaviour_log_prob is None) != (chosen.correction == "none"):
         given = "not given" if behaviour_log_prob is None else "given"
         raise ValueError(f"behaviour_log_prob is {given}, but correction={chosen.correction!r}.")
+    batch = without_rejected(chosen, batch, old_log_prob, behaviour_log_prob)
     shape = batch.token_mask.shape
     mask = torch.as_tensor(effective_mask(chosen, batch), device=log_prob.device)
     # Half precision is too coarse for weights such as 1 / number of tokens.

@@ -177,6 +177,37 @@ def test_weights_have_no_gradient_and_nothing_changes_where_policies_agree(setti
     assert torch.equal(slope, torch.autograd.grad(plain, new)[0])
 
 
+@pytest.mark.parametrize("over", ["token", "sum"])
+@pytest.mark.parametrize("aggregation", ["token_mean", "rollout_mean", "prompt_mean"])
+def test_rejected_tokens_can_leave_the_denominators(over, aggregation):
+    """As in verl: the loss is that of a batch in which they were not written."""
+    random = np.random.default_rng(0)
+    mask, rollout = random.random((9, 3)) < 0.8, np.array([0, 0, 1, 1, 2, 2, 3, 3, 3])
+    q = random.normal(size=(9, 3)) * 0.5
+    new, old = (torch.tensor(random.normal(size=(9, 3)) * 0.3) for _ in range(2))
+    credit = random.normal(size=9)
+    low, high = {"token": (0.7, 1.4), "sum": (0.3, 3.0)}[over]
+    settings = f"rejection,over={over},weight_min={low},weight_max={high}"
+    kept = weights(settings, q, rollout=rollout, mask=mask).astype(bool) & mask
+    assert 3 < kept.sum() < mask.sum()
+
+    def batch(tokens):
+        return RolloutBatch.from_arrays(
+            returns=[1, 0, 1, 0], prompt=[0, 0, 1, 1], turn_rollout=rollout, token_mask=tokens
+        )
+
+    scheme = make_scheme(f"grpo:correction={settings},aggregation={aggregation}", denominator="kept")
+    behaviour = old - torch.tensor(q)
+    loss, _ = policy_loss(scheme, new, old, credit, batch(mask), behaviour_log_prob=behaviour)
+    expected, _ = policy_loss(f"grpo:aggregation={aggregation}", new, old, credit, batch(kept))
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
+    over_all, _ = policy_loss(
+        f"grpo:correction={settings},aggregation={aggregation}", new, old, credit, batch(mask),
+        behaviour_log_prob=behaviour,
+    )  # fmt: skip
+    assert loss.item() != pytest.approx(over_all.item(), rel=1e-3)
+
+
 def test_a_correction_needs_the_policy_that_wrote():
     zero = torch.zeros(1, 1)
     batch = RolloutBatch.from_arrays(returns=[1], prompt=[0])
@@ -190,6 +221,7 @@ def test_a_correction_needs_the_policy_that_wrote():
 
 @pytest.mark.parametrize("settings", ["correction=tis", "correction=tis_rollout", "correction=icepop",
                                       "correction=geometric_mask", "correction=rejection",
+                                      "correction=rejection,denominator=kept",
                                       "token_filter=off_policy", "token_filter=second_moment",
                                       "correction=tis,token_filter=off_policy"])  # fmt: skip
 def test_training_on_stale_rollouts(settings):

@@ -428,6 +428,7 @@ EVERY = [
     *(f"grpo:kl={name}" for name in choices("kl") if not name.startswith("reward")),
     "aspo", "a2tgpo", "gapo", "gspo_token", "grpo:correction=icepop,level=rollout,normalise=true",
     "grpo:correction=rejection,measure=k3,over=max", "gspo:kl=k3_corrected",
+    "grpo:correction=rejection,denominator=kept", "grpo:correction=rejection,over=sum,denominator=kept",
 ]  # fmt: skip
 
 

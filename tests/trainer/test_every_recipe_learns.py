@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from algos import RECIPES, GroupPPO, make_scheme
+from algos import RECIPES, GroupPPO
 from algos.collector import collect
 from algos.warmstart import warmstart
 
@@ -17,18 +17,11 @@ def score(model: GroupPPO) -> float:
     return float(data.score.mean())
 
 
-def scheme_for_short_rollouts(recipe):
-    """Widths for geometric means over long rollouts are too narrow for turns of two tokens."""
-    scheme = make_scheme(recipe)
-    narrow = scheme.ratio in ("rollout_mean", "turn_mean") and scheme.clips
-    return f"{recipe}:clip_low=0.2,clip_high=0.2" if narrow else recipe
-
-
 @pytest.mark.parametrize("recipe", sorted(RECIPES))
 def test_a_recipe_learns_the_chain(recipe):
     """Chance is 1/8; two cues, partial credit, one network for all."""
     model = GroupPPO(
-        "MessagePolicy", "agentic_gym/Chain-v0", scheme=scheme_for_short_rollouts(recipe),
+        "MessagePolicy", "agentic_gym/Chain-v0", scheme=recipe,
         n_prompts=16, group_size=8, n_epochs=2, n_minibatches=2, learning_rate=5e-3, seed=0, diagnostics_interval=0,
         env_kwargs={"options": 4, "depth": 2, "graded": True, "dense": True, "difficulty": 0.25},
     )  # fmt: skip
@@ -74,7 +67,7 @@ def test_a_recipe_learns_to_search(recipe, searcher):
     # A large step can ruin a policy, and rounding, which differs between processors, decides in which run.
     for seed in range(3):
         model = search_model(
-            CHANGES.get(recipe, scheme_for_short_rollouts(recipe)),
+            CHANGES.get(recipe, recipe),
             SMALLER_STEPS.get(recipe, 3e-3),
             OFFSET.get(recipe, 0.0),
             seed,
