@@ -33,6 +33,7 @@ from stable_baselines3.common.env_util import make_vec_env
 import agentic_gym  # noqa: F401
 from agentic_gym.sb3 import AgenticVecEnv
 from algos import GroupPPO
+from benchmarks.store import write_text
 
 STEPS, EPOCHS, MINIBATCHES, N_ENVS = 2560, 4, 4, 64
 WIDTHS = (64, 256)
@@ -180,8 +181,7 @@ def main(options: Options) -> None:
             "versions": {name: metadata.version(name) for name in packages},
             "steps_per_second": rates,
         }
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
+        write_text(options.json, json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

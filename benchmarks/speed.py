@@ -38,6 +38,7 @@ from algos.surrogates.aggregation import token_weights
 from algos.surrogates.loss import token_losses
 from algos.threads import limit_threads
 from algos.update import UpdateTensors
+from benchmarks.store import write_text
 
 ENVIRONMENT = "agentic_gym/Chain-v0"
 # Graded, so that every group has a signal: an update without one costs nothing.
@@ -301,8 +302,7 @@ def main(options: Options) -> None:
         result = measure(options.repetitions)
     show(result)
     if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+        write_text(options.json, json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

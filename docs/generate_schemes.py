@@ -16,6 +16,9 @@ PAGES = Path(__file__).parent / "schemes"
 PARITY = Path(__file__).parents[1] / "tests" / "parity" / "status.json"
 """Recipe -> list of {"tool": ..., "difference": largest absolute difference}."""
 
+SPEED = Path(__file__).parents[1] / "results" / "speed.json"
+"""Times that ``make speed`` measured."""
+
 GENERATED = "<!-- Written by docs/generate_schemes.py; changes belong there or in the registry. -->"
 
 
@@ -76,8 +79,25 @@ def index_page(parity: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
                  "certainty"],
                 behaviour,
             ),
+            "## What they cost",
+            "Milliseconds per update of 2,560 turns (four epochs of four minibatches, layers of 64, credit and memory "
+            "included, collection not), and how many times that of PPO's clip: `grpo`, or `ppo` for schemes with a "
+            "critic, which is a second network. From `results/speed.json`, made by `make speed` on one machine; single "
+            "recipes vary by some hundredths from run to run.",
+            _table(["recipe", "ms per update", "x PPO's clip"], cost_rows()),
         ]
     ) + "\n"  # fmt: skip
+
+
+def cost_rows(path: Path = SPEED) -> list[list[str]]:
+    """Return the stored time of every recipe's update, the costliest first."""
+    times = json.loads(path.read_text())["train_milliseconds"]
+    shares = {
+        name: times[name] / times["ppo" if RECIPES[name].scheme.needs_critic else "grpo"]
+        for name in times if name in RECIPES
+    }  # fmt: skip
+    order = sorted(shares, key=lambda name: -shares[name])
+    return [[f"`{name}`", f"{times[name]:.1f}", f"{shares[name]:.2f}"] for name in order]
 
 
 def parts_page() -> str:

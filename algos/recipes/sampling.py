@@ -41,7 +41,7 @@ SAMPLING: dict[str, Recipe] = {
     "cuts": Recipe(
         Scheme(baseline="prompt", scale="prompt", aggregation="rollout_mean", sampling="cuts"),
         source="Liang et al., CUTS, arXiv 2604.18493",
-        certainty="SEEN-NOTE; no warm tokens here, messages are short: INFERRED",
+        certainty="SEEN-NOTE; no warm tokens here, messages are short: INFERRED; the paper adds kl=k3, kl_coef=0.001",
         formula="A = grpo's; half of each group takes uniform tokens among the likely ones",
         fixes="saturated prompts have no spread",
         wins="prompts that are nearly always solved",
