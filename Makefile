@@ -63,6 +63,8 @@ figure: .venv/installed
 
 speed: .venv/installed
 	$(BIN)/python -m benchmarks.speed --json results/speed.json
+	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/generate_schemes.py
 
 suite: .venv/installed
 	$(BIN)/python -m benchmarks.suite

@@ -48,7 +48,7 @@ from algos.settings import (
 )
 from algos.surrogates.aggregation import token_weights
 from algos.surrogates.corrections import without_rejected
-from algos.surrogates.kl import controller, in_loss, in_reward, observe, penalised
+from algos.surrogates.kl import coefficient, controller, in_loss, in_reward, observe, penalised
 from algos.surrogates.loss import loss_metrics, token_losses
 from algos.threads import limit_threads
 from algos.update import UpdateTensors, keeps_groups
@@ -398,7 +398,7 @@ class GroupPPO(BaseAlgorithm):
             behaviour = torch.from_numpy(data.log_prob)
             counted = without_rejected(self.scheme, counted, others["old_log_prob"], behaviour)
         weights = token_weights(self.scheme, counted)
-        tensors = UpdateTensors.build(self.policy, self.scheme, data, credit, weights, **others)
+        tensors = UpdateTensors.build(self.policy, self.scheme, data, credit, weights, counted, **others)
         if self.diagnostics_interval and self._n_updates % self.diagnostics_interval == 0:
             self._record(self._gradient_shares(tensors, data))
         metrics: list[dict[str, float]] = []
@@ -452,10 +452,9 @@ class GroupPPO(BaseAlgorithm):
             data = dataclasses.replace(data, batch=penalised(self.scheme, data.batch, present, reference, self._memory))
         else:
             observe(self.scheme, data.batch, present, reference, self._memory)
-        control = controller(self.scheme, self._memory)
-        self._record({"train/kl_coef": control.coefficient})
+        self._record({"train/kl_coef": coefficient(self.scheme, self._memory)})
         if in_reward(self.scheme):
-            self._record({"train/kl": control.kl})
+            self._record({"train/kl": controller(self.scheme, self._memory).kl})
         return data
 
     def _score(self, data: Trajectories) -> torch.Tensor:
@@ -488,8 +487,8 @@ class GroupPPO(BaseAlgorithm):
 
     def _loss(self, part: UpdateTensors, log_prob: torch.Tensor) -> torch.Tensor:
         """Return a minibatch's loss for log-probabilities of its tokens (m, L)."""
-        coefficient = None if self.scheme.kl_target is None else controller(self.scheme, self._memory).coefficient
-        loss = (part.weights * token_losses(self.scheme, part.tokens(log_prob), coefficient)).sum()
+        kl_coef = coefficient(self.scheme, self._memory)
+        loss = (part.weights * token_losses(self.scheme, part.tokens(log_prob), kl_coef)).sum()
         if self.ent_coef:
             loss = loss - self.ent_coef * (part.weights * self.policy.entropies(part.slots)).sum()
         if part.value_target is not None:

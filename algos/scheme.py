@@ -179,6 +179,12 @@ class Scheme:
                 raise ValueError(f"{name}={getattr(self, name)!r} has no effect here: {reason}.")
         object.__setattr__(self, "options", _checked_options(values, _option_values(self.options)))
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a saved scheme; what were options of a KL penalty once are fields now."""
+        options = dict(state["options"])
+        moved = {name: options.pop(name) for name in ("kl_target", "kl_horizon") if name in options}
+        self.__dict__.update(state | moved | {"options": tuple(sorted(options.items()))})
+
     @property
     def parts(self) -> tuple[Part, ...]:
         """The parts that are in use."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from algos.advantages.gae import generalised_advantage
+from algos.batch import RolloutBatch
 from algos.collector import Trajectories
 from algos.policies import MessagePolicy, Slots
 from algos.scheme import Scheme
@@ -29,7 +30,8 @@ class UpdateTensors:
         old_log_prob: (m, L) log-probabilities of the policy that the ratio is taken to.
         mask: (m, L) bool, the tokens in the loss.
         advantage: (m, 1) or (m, L).
-        weights: (m, L) weight of each token in the loss of the whole update.
+        weights: (m, L) weight of each token in the loss of the whole update, or of its minibatch where that
+            is a mean of its own.
         value_target: (m,) for the critic, or None.
         value_weights: (m,) weight of each turn in the critic's loss of the whole update, or None.
         rollout: (m,) owner of each turn, ascending after ``shuffled``.
@@ -60,6 +62,7 @@ class UpdateTensors:
         data: Trajectories,
         credit: FloatArray,
         weights: FloatArray,
+        loss_batch: RolloutBatch | None = None,
         **columns: torch.Tensor,
     ) -> UpdateTensors:
         """Make the tensors of an update.
@@ -70,6 +73,7 @@ class UpdateTensors:
             data: the rollouts.
             credit: (M,) advantages, or (M, L).
             weights: (M, L) from ``token_weights``.
+            loss_batch: the batch whose tokens are in the loss, where that is not the rollouts' own.
             **columns: (M, L) ``old_log_prob`` if it is not that of the policy that wrote the tokens,
                 ``reference_log_prob``.
         """
@@ -92,7 +96,7 @@ class UpdateTensors:
             value_weights=value_weights,
             rollout=torch.from_numpy(data.batch.turn_rollout),
             n_rollouts=len(data.batch),
-            columns={**columns, **prepared_columns(scheme, data.batch, credit)},
+            columns={**columns, **prepared_columns(scheme, data.batch if loss_batch is None else loss_batch, credit)},
             prompt=torch.from_numpy(data.batch.level("prompt").ids) if keeps_groups(scheme) else None,
             own_means=counts_minibatches(scheme),
         )

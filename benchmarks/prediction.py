@@ -2,7 +2,7 @@
 
 Three predictions, one per axis of the microscope. Each pairs, by scheme and by value of the axis, what the microscope
 saw there with how an experiment's score changed from the axis's base value, paired by seed. Pairs of one scheme depend
-on each other, so intervals of the rank correlation come from drawing whole schemes.
+on each other, so intervals of the rank correlation come from leaving whole schemes out.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ Entry = Mapping[str, Any]
 """A scheme in a setting, as ``microscope.summarise`` returns it."""
 BASE: Mapping[str, float] = {"spread": 1.0, "group_size": 8, "noise": 0.0}
 """The setting from which the microscope moves one axis at a time."""
+
+
+FEWEST = 3
+"""Schemes that differ; with fewer nothing is said."""
 
 
 @dataclass(frozen=True)
@@ -110,29 +114,39 @@ def pairs(prediction: Prediction, experiment: Experiment, table: pa.Table, seen:
     scores = run_scores(table)
     found = []
     for (scheme, value), entry in along.items():
-        if value == start or value not in regimes or (scheme, start) not in along:
+        base = along.get((scheme, start))
+        if value == start or value not in regimes or base is None or base["cosine"] == 0.0:
             continue
         moved = change(scores, regimes[value], regimes[start]).get(scheme)
         if moved is not None:
-            quantity = prediction.seen(entry, along[scheme, start])
+            quantity = prediction.seen(entry, base)
             found.append(Pair(scheme, value, quantity, moved[prediction.score]))
     return sorted(found, key=lambda pair: (pair.value, -pair.seen))
 
 
-def agreement(found: Sequence[Pair]) -> Interval:
-    """Rank correlation of what was seen with what was learned; its interval from drawing schemes.
-
-    Schemes that learned the same at every value (on one environment some are the same) are drawn as one.
-    """
+def kinds(found: Sequence[Pair]) -> list[int]:
+    """Number the schemes; those that learned the same at every value (on one environment some are the same) alike."""
     learned: dict[str, tuple[float, ...]] = {}
     for pair in found:
         learned[pair.scheme] = (*learned.get(pair.scheme, ()), pair.change.estimate)
-    kinds = list(dict.fromkeys(learned.values()))
-    seen, changes, cluster = zip(
-        *((pair.seen, pair.change.estimate, kinds.index(learned[pair.scheme])) for pair in found), strict=True
-    )
-    low, high = spearman_interval(seen, changes, cluster)
+    different = list(dict.fromkeys(learned.values()))
+    return [different.index(learned[pair.scheme]) for pair in found]
+
+
+def agreement(found: Sequence[Pair]) -> Interval:
+    """Rank correlation of what was seen with what was learned; its interval from leaving schemes out."""
+    seen, changes = zip(*((pair.seen, pair.change.estimate) for pair in found), strict=True)
+    low, high = spearman_interval(seen, changes, kinds(found))
     return Interval(spearman(seen, changes), low, high)
+
+
+def _sides(found: Sequence[Pair]) -> list[list[float]]:
+    return [[pair.seen for pair in found], [pair.change.estimate for pair in found], [pair.value for pair in found]]
+
+
+def agreement_of_axis(found: Sequence[Pair]) -> float:
+    """Rank correlation of the axis's value alone with what was learned: what one knows without a microscope."""
+    return spearman([pair.value for pair in found], [pair.change.estimate for pair in found])
 
 
 def agreement_among_schemes(found: Sequence[Pair]) -> float:
@@ -148,19 +162,20 @@ def agreement_among_schemes(found: Sequence[Pair]) -> float:
 
 def section(stored: Mapping[str, tuple[Experiment, pa.Table]], seen: Sequence[Entry], command: str) -> list[str]:
     """Return the report's part about all predictions whose runs are there."""
-    tables, summary = [], []
+    tables, summary, used = [], [], []
     for prediction in PREDICTIONS:
         if prediction.experiment not in stored:
             continue
         found = pairs(prediction, *stored[prediction.experiment], seen)
-        if len({pair.scheme for pair in found}) < 2:
+        if len(set(kinds(found))) < FEWEST or any(np.ptp(side) == 0 for side in _sides(found)):
             continue
         rho = agreement(found)
-        n_schemes = len({pair.scheme for pair in found})
+        used.append(prediction.experiment)
         summary.append(
             f"| {prediction.axis.replace('_', ' ')} | {prediction.quantity} | {prediction.learned} "
-            f"(`{prediction.experiment}`) | {len(found)} of {n_schemes} schemes | "
-            f"{rho.estimate:+.2f} [{rho.low:+.2f}, {rho.high:+.2f}] | {agreement_among_schemes(found):+.2f} |"
+            f"(`{prediction.experiment}`) | {len(found)} of {len({pair.scheme for pair in found})} schemes | "
+            f"{rho.estimate:+.2f} [{rho.low:+.2f}, {rho.high:+.2f}] | {agreement_of_axis(found):+.2f} | "
+            f"{agreement_among_schemes(found):+.2f} |"
         )
         tables += [
             f"{prediction.axis.replace('_', ' ').capitalize()}: {prediction.quantity}, beside the "
@@ -177,19 +192,18 @@ def section(stored: Mapping[str, tuple[Experiment, pa.Table]], seen: Sequence[En
         ]
     if not summary:
         return []
-    used = [prediction.experiment for prediction in PREDICTIONS if prediction.experiment in stored]
     return [
         "## Does the microscope predict the learning curves?",
         "",
         "The microscope compares each scheme's estimates with an exact gradient, on chains, at the start of training. "
-        "The experiments train other policies, on other environments or other chains, to the end. Rank correlation "
-        "(Spearman) over pairs of scheme and value of the axis; the interval comes from drawing whole schemes, because "
-        "pairs of one scheme depend on each other, and is rough with as few schemes as here. The last column is the "
-        "mean of the correlations over the schemes at one value: it is about the choice of a scheme, the column before "
-        "it mostly about the axis.",
+        "The experiments train other policies, on other environments or other chains, to the end. Rank correlations "
+        "(Spearman) are over pairs of scheme and value of the axis; the interval comes from leaving whole schemes out, "
+        "because pairs of one scheme depend on each other (jackknife; schemes that are the same on one environment "
+        "count as one). Beside it: the rank correlation of the axis's value alone, which needs no microscope, and the "
+        "mean of the correlations over the schemes at one value, which is about the choice of a scheme.",
         "",
-        "| axis | the microscope sees | beside | pairs | rank correlation [95 %] | among schemes |",
-        "| --- | --- | --- | --- | ---: | ---: |",
+        "| axis | the microscope sees | beside | pairs | rank correlation [95 %] | axis alone | among schemes |",
+        "| --- | --- | --- | --- | ---: | ---: | ---: |",
         *summary,
         "",
         *tables,

@@ -165,10 +165,10 @@ What follows is our reading of the tables; each sentence names where its numbers
 * **Filtering costs turns.** Dynamic sampling and top-variance filters did not pay for the rollouts that they throw away
   (claims `dapo-dynamic-sampling`, `ragen-filter`); with base policies that nearly always or hardly ever succeed dynamic
   sampling was level with `grpo` (`saturation`).
-* **What an exact gradient predicts.** How far one estimate points in the gradient's direction ranks group sizes and
-  amounts of noise much as training does, with the optimum in small groups; among schemes at one size or amount it
-  predicts little. What reward spread does is predicted among schemes, too ("Does the microscope predict the learning
-  curves?").
+* **What an exact gradient predicts.** The share of the gradient that the environment with the smallest rewards gets
+  tells which schemes lose it, before any training. How far one estimate points in the gradient's direction ranks
+  amounts of noise and group sizes much as training does, but hardly better than their values alone, and says little
+  about schemes at one of them ("Does the microscope predict the learning curves?").
 * **Little or nothing to see here:** dividing by the spread or not in one environment (`curvature`), how losses are
   aggregated over filler (`aggregation`, and with environments of unlike length `length_spread`), how several rewards
   are joined, whatever their ranges (`multi_reward`) and number (`number_of_rewards`; `gdpo` gains a little with three).

@@ -357,45 +357,45 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
     return float(ranks[0] @ ranks[1] / np.sqrt((ranks[0] @ ranks[0]) * (ranks[1] @ ranks[1])))
 
 
-def spearman_interval(
-    x: ArrayLike, y: ArrayLike, cluster: ArrayLike, confidence: float = 0.95, n_resamples: int = 2000, seed: int = 0
-) -> tuple[float, float]:
+def spearman_interval(x: ArrayLike, y: ArrayLike, cluster: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
     """Interval of Spearman's rank correlation whose pairs depend on each other within clusters.
 
-    Percentiles over draws of whole clusters, as many as there are, with replacement. Draws in which one of the two
-    sides has no spread say nothing about the correlation and are left out.
+    The jackknife over clusters with Student's t, on Fisher's scale. A bootstrap of few clusters is too
+    narrow: of 4 to 8 its 95 % cover about 75 to 80 %, these 93 to 97 (simulated in the tests).
 
     Args:
         x: As in `spearman`.
         y: Likewise.
-        cluster: Label of every pair's cluster, shape ``(n,)``, of at least 2 kinds.
+        cluster: Label of every pair's cluster, shape ``(n,)``, of at least 3 kinds.
         confidence: Of the interval, in (0, 1).
-        n_resamples: Number of draws, at least 1.
-        seed: Of the draws.
 
     Returns:
         Lower and upper end, in [-1, 1].
 
     Raises:
-        ValueError: If the lengths differ, there is one cluster only, or no draw has a spread.
+        ValueError: If the lengths differ, there are fewer than 3 clusters, or one of the two sides has no
+            spread without one of them.
     """
     x, y, labels = _as_vector("x", x), _as_vector("y", y), np.asarray(cluster)
     _check_fraction("confidence", confidence)
     if not len(x) == len(y) == len(labels):
         raise ValueError(f"'x', 'y' and 'cluster' must be equally long. Got {len(x)}, {len(y)} and {len(labels)}.")
-    members = [np.flatnonzero(labels == name) for name in np.unique(labels)]
-    if len(members) < 2:
-        raise ValueError(f"'cluster' must have at least 2 different labels. Got {len(members)}.")
-    rng = _generator(n_resamples, seed)
-    found = []
-    for _ in range(n_resamples):
-        drawn = np.concatenate([members[i] for i in rng.integers(len(members), size=len(members))])
-        if np.ptp(x[drawn]) > 0 and np.ptp(y[drawn]) > 0:
-            found.append(spearman(x[drawn], y[drawn]))
-    if not found:
-        raise ValueError("'x' and 'y' have no spread in any draw of clusters.")
-    low, high = _percentiles(np.array(found), confidence)
-    return float(low), float(high)
+    names = np.unique(labels)
+    k = len(names)
+    if k < 3:
+        raise ValueError(f"'cluster' must have at least 3 different labels. Got {k}.")
+
+    def fisher(kept: NDArray[np.bool_]) -> float:
+        # Perfect agreement is at infinity.
+        return float(np.arctanh(np.clip(spearman(x[kept], y[kept]), -_PERFECT, _PERFECT)))
+
+    whole = fisher(np.ones(len(x), dtype=np.bool_))
+    pseudo = k * whole - (k - 1) * np.array([fisher(labels != name) for name in names])
+    half = t_quantile(0.5 + confidence / 2, k - 1) * pseudo.std(ddof=1) / math.sqrt(k)
+    return math.tanh(whole - half), math.tanh(whole + half)
+
+
+_PERFECT = 0.999
 
 
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:

@@ -91,7 +91,7 @@ def index_page(parity: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 def cost_rows(path: Path = SPEED) -> list[list[str]]:
     """Return the stored time of every recipe's update, the costliest first."""
-    times = json.loads(path.read_text())["train_milliseconds"]
+    times = json.loads(path.read_text())["train_milliseconds"] if path.exists() else {}
     shares = {
         name: times[name] / times["ppo" if RECIPES[name].scheme.needs_critic else "grpo"]
         for name in times if name in RECIPES

@@ -21,6 +21,8 @@ from plots.style import BLUE, GREY, SETTINGS, VERMILION, caption, enumerate_name
 RATIOS = np.exp(np.linspace(np.log(0.125), np.log(8.0), 721))
 OF_BATCH = ("clip_cov", "kl_cov", "gvpo")
 """Surrogates in which a token's push depends on the other tokens of the batch."""
+PROBABILITY = 0.1
+"""Of the token now; the old one is this over the ratio, below 1 at every ratio."""
 BOUNDS = {"ppo_clip, asymmetric": "dapo", "ppo_clip, dual clip": "agentrl", "ppo_clip, by prior": "dcpo"}
 """Other bounds of PPO's clip that a single token shows, and the recipe with them."""
 COLUMNS = 4
@@ -30,7 +32,7 @@ HIGHEST = 5.6
 def push(scheme: Scheme, advantage: float) -> Any:
     """Return minus the slope of the loss in the log-probability, times the sign of the advantage, by ratio."""
     n = len(RATIOS)
-    log_prob = torch.log(torch.full((n, 1), 0.2, dtype=torch.float64)).requires_grad_()
+    log_prob = torch.log(torch.full((n, 1), PROBABILITY, dtype=torch.float64)).requires_grad_()
     old = log_prob.detach() - torch.from_numpy(np.log(RATIOS))[:, None]
     credit = torch.full((n, 1), advantage, dtype=torch.float64)
     mask = torch.ones((n, 1), dtype=torch.bool)
@@ -78,7 +80,7 @@ def draw() -> Any:
         )
         figure.text(
             0.41, 1 - 0.58 / height,
-            "REINFORCE's push is 1 at every ratio; a flat 0 is a clip; rollouts of one token with probability 0.2",
+            f"REINFORCE's push is 1 at every ratio; a flat 0 is a clip; one token of probability {PROBABILITY}",
             fontsize=8.5, color=GREY,
         )  # fmt: skip
         figure.text(0.5, 0.32 / height, "ratio of the new to the old probability (log scale)", ha="center", fontsize=9)
@@ -97,7 +99,8 @@ def describe() -> str:
         f"of new to old probability, for {len(shown)} surrogates at the settings of the first recipe that uses each, "
         f"and for {len(BOUNDS)} other bounds of PPO's clip. Formulas only: no seeds and no intervals. Not shown, "
         f"because a token's push depends on the batch: {enumerate_names(OF_BATCH)}, and bounds by advantage, "
-        "information gain, entropy, search and second moment, which are those of other recipes at other widths.",
+        "information gain, entropy, search and second moment. Rollouts have one token, whose probability is "
+        f"{PROBABILITY} now and {PROBABILITY} over the ratio before: dppo_tv, dppo_kl, bounds by prior depend on it.",
         f"At a ratio of {RATIOS[-1]:g} a token with positive advantage is not pushed at all by {enumerate_names(far)}; "
         f"one with negative advantage is pushed harder than by REINFORCE by {enumerate_names(unbounded)}.",
         "none; the losses of algos.surrogates are evaluated",

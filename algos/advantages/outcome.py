@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
 
@@ -18,22 +17,22 @@ from algos.segments import RELATIVE_TOLERANCE, FloatArray, IntArray
 
 @part(
     "signal", "outcome", source="GRPO, arXiv 2402.03300; SEEN-CODE", uses=["baseline", "scale"],
-    ranges={"reward_clip": (1e-9, np.inf)},
+    ranges={"return_clip": (1e-9, np.inf), "advantage_clip": (1e-9, np.inf)},
 )  # fmt: skip
 def outcome(
-    scheme: Scheme, batch: RolloutBatch, memory: Memory, *, reward_clip: float | None = None,
-    reward_clip_at: Literal["return", "advantage"] = "return",
+    scheme: Scheme, batch: RolloutBatch, memory: Memory, *, return_clip: float | None = None,
+    advantage_clip: float | None = None,
 ) -> FloatArray:  # fmt: skip
     """Credit the rollout's return, (N,).
 
-    * ``reward_clip``: what is further from 0 is cut to this: the ``return``, before baseline and
-      scale (AReaL, ROLL), or the ``advantage`` that they give (OpenRLHF: 10), before weights and
-      whitening. Neither trackers nor ``dead_groups`` notice it.
+    * ``return_clip``: returns further from 0 are cut to this, before baseline and scale (AReaL, ROLL);
+      neither trackers nor ``dead_groups`` notice it.
+    * ``advantage_clip``: so are the numbers after baseline and scale, before weights and whitening
+      (OpenRLHF's clip of rewards: 10).
     """
-    limit = np.inf if reward_clip is None else reward_clip
-    returns = np.clip(batch.outcome, -limit, limit) if reward_clip_at == "return" else batch.outcome
+    returns = batch.outcome if return_clip is None else np.clip(batch.outcome, -return_clip, return_clip)
     credit = compare(scheme, returns, Table(batch, memory))
-    return np.clip(credit, -limit, limit) if reward_clip_at == "advantage" else credit
+    return credit if advantage_clip is None else np.clip(credit, -advantage_clip, advantage_clip)
 
 
 @part(

@@ -2,7 +2,7 @@
 
 Every part takes (scheme, mask (M, L), batch) and returns weights (M, L) such that the loss is the
 sum of weight times token loss. The denominators are those of the whole batch, so the losses of any
-split into minibatches add up to the loss of the whole.
+split into minibatches add up to the loss of the whole; only ``tokens_of=minibatch`` is told not to.
 
 Where rollouts are averaged, ``empty`` says whether those without a token in the loss are
 ``dropped`` from the mean, or ``counted`` in it (TRL's losses, verl's geo_mean). Rollouts that do
@@ -113,7 +113,7 @@ def prompt_mean(scheme: Scheme, mask: BoolArray, batch: RolloutBatch) -> FloatAr
 
 def counts_minibatches(scheme: Scheme) -> bool:
     """Whether every minibatch is a mean of its own, whatever it has of the update's tokens."""
-    return dict(scheme.options).get("tokens_of") == "minibatch"
+    return scheme.aggregation == "token_mean" and dict(scheme.options).get("tokens_of") == "minibatch"
 
 
 def tokens_in_loss(mask: BoolArray, batch: RolloutBatch) -> FloatArray:

@@ -30,14 +30,16 @@ CAP = {"penalty_cap": (0.0, math.inf)}
 
 @dataclass
 class KLController:
-    """The penalty's coefficient, and the KL that it was last applied to.
+    """The coefficient of a penalty that follows a target, and the KL that was last seen.
 
     Attributes:
+        start: the scheme's ``kl_coef``, where it began.
         coefficient: at present.
         kl: mean over rollouts of the mean over their tokens, by the penalty's estimator.
         rollouts: how many there were.
     """
 
+    start: float
     coefficient: float
     kl: float = 0.0
     rollouts: int = 0
@@ -163,8 +165,16 @@ def in_loss(scheme: Scheme) -> bool:
 
 
 def controller(scheme: Scheme, memory: Memory) -> KLController:
-    """Return the coefficient that the memory keeps; it starts at ``kl_coef``."""
-    return memory.get("kl_controller", lambda: KLController(scheme.kl_coef))
+    """Return what the memory keeps; it starts anew where the scheme's ``kl_coef`` is another."""
+    control = memory.get("kl_controller", lambda: KLController(scheme.kl_coef, scheme.kl_coef))
+    if control.start != scheme.kl_coef:
+        control.start = control.coefficient = scheme.kl_coef
+    return control
+
+
+def coefficient(scheme: Scheme, memory: Memory) -> float:
+    """Return the penalty's weight: ``kl_coef``, or what has become of it with a ``kl_target``."""
+    return scheme.kl_coef if scheme.kl_target is None else controller(scheme, memory).coefficient
 
 
 def adapt(scheme: Scheme, memory: Memory) -> None:
@@ -193,18 +203,18 @@ def penalised(
     """
     penalty = observe(scheme, batch, log_prob, reference_log_prob, memory)
     per_rollout = totals(batch.turn_rollout, penalty, len(batch))
-    coefficient = controller(scheme, memory).coefficient
+    weight = coefficient(scheme, memory)
     return dataclasses.replace(
         batch,
-        turn_reward=batch.turn_reward - coefficient * penalty,
-        returns=batch.returns - coefficient * per_rollout,
+        turn_reward=batch.turn_reward - weight * penalty,
+        returns=batch.returns - weight * per_rollout,
     )
 
 
 def observe(
     scheme: Scheme, batch: RolloutBatch, log_prob: torch.Tensor, reference_log_prob: torch.Tensor, memory: Memory
 ) -> FloatArray:
-    """Let the controller see the KL of an update's rollouts at its start.
+    """Let the controller see the KL of an update's rollouts at its start; ``update_memory`` adapts it afterwards.
 
     Args:
         scheme: with a penalty.
@@ -218,8 +228,8 @@ def observe(
     """
     mask = torch.as_tensor(batch.token_mask)
     tokens = Tokens(
-        log_prob.double(), log_prob.double(), torch.zeros_like(mask), mask,
-        reference_log_prob=reference_log_prob.double(),
+        log_prob.double(), log_prob.double(), torch.zeros_like(mask), mask, torch.as_tensor(batch.turn_rollout),
+        len(batch), reference_log_prob=reference_log_prob.double(),
     )  # fmt: skip
     penalty = np.where(batch.token_mask, scheme.run("kl", tokens).detach().numpy(), 0.0).sum(axis=1)
     control = controller(scheme, memory)

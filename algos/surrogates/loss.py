@@ -9,11 +9,12 @@ import numpy.typing as npt
 import torch
 
 from algos.batch import RolloutBatch
+from algos.memory import Memory
 from algos.parts import find
 from algos.scheme import Scheme, SchemeLike, make_scheme
 from algos.surrogates.aggregation import effective_mask, token_weights
 from algos.surrogates.corrections import without_rejected
-from algos.surrogates.kl import in_loss
+from algos.surrogates.kl import coefficient, in_loss
 from algos.surrogates.ratios import MAX_LOG_RATIO
 from algos.surrogates.tokens import Tokens
 
@@ -63,6 +64,7 @@ def policy_loss(
     batch: RolloutBatch,
     reference_log_prob: torch.Tensor | None = None,
     behaviour_log_prob: torch.Tensor | None = None,
+    memory: Memory | None = None,
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """Compute the loss to minimise.
 
@@ -79,6 +81,9 @@ def policy_loss(
             loss; one in the reward is taken from the batch's rewards by ``surrogates.kl.penalised``.
         behaviour_log_prob: (M, L) those of the policy that wrote the tokens, for schemes with a
             correction.
+        memory: keeps the coefficient of a KL penalty with a ``kl_target``, which follows what
+            ``surrogates.kl.observe`` sees before and ``update_memory`` after each update; without one
+            it is ``kl_coef``.
 
     Returns:
         A scalar tensor and the metrics ``clip_fraction_low``, ``clip_fraction_high`` and
@@ -105,7 +110,6 @@ def policy_loss(
     if (behaviour_log_prob is None) != (chosen.correction == "none"):
         given = "not given" if behaviour_log_prob is None else "given"
         raise ValueError(f"behaviour_log_prob is {given}, but correction={chosen.correction!r}.")
-    batch = without_rejected(chosen, batch, old_log_prob, behaviour_log_prob)
     shape = batch.token_mask.shape
     mask = torch.as_tensor(effective_mask(chosen, batch), device=log_prob.device)
     # Half precision is too coarse for weights such as 1 / number of tokens.
@@ -123,6 +127,10 @@ def policy_loss(
     if np.ndim(advantages) == 1:
         # Every turn's, at its first token that is not masked: there are zeros at those that are.
         values = np.take_along_axis(values, mask.cpu().numpy().argmax(axis=1)[:, None], axis=1)[:, 0]
+    batch = without_rejected(chosen, batch, kept["old_log_prob"], kept.get("behaviour_log_prob"))
+    mask = torch.as_tensor(effective_mask(chosen, batch), device=log_prob.device)
+    kept = {name: torch.where(mask, tensor, 0.0) for name, tensor in kept.items()}
+    credit = torch.where(mask, credit, 0.0)
     prepared = prepared_columns(chosen, batch, values)
     tokens = Tokens(
         **kept,
@@ -132,7 +140,7 @@ def policy_loss(
         n_rollouts=len(batch),
         columns={name: column.to(credit) for name, column in prepared.items()},
     )
-    losses = token_losses(chosen, tokens)
+    losses = token_losses(chosen, tokens, None if memory is None else coefficient(chosen, memory))
     weights = torch.as_tensor(token_weights(chosen, batch), dtype=precision, device=log_prob.device)
     # Selecting before summing: padding must not even change the rounding.
     return (weights[mask] * losses.expand_as(mask)[mask]).sum(), loss_metrics(chosen, tokens)

@@ -479,15 +479,18 @@ def test_schemes_remember_through_the_public_functions(recipe):
 def test_rewards_are_cut_before_or_after_normalising():
     """The two positions of schemes.md, B6.20."""
     batch = RolloutBatch.from_arrays(returns=[-30.0, 0.0, 2.0, 40.0], prompt=[0] * 4, task=[0] * 4, environment=[0] * 4)
-    before = advantages("grpo:reward_clip=10", batch)
+    before = advantages("grpo:return_clip=10", batch)
     cut = np.array([-10.0, 0.0, 2.0, 10.0])
     np.testing.assert_allclose(before, (cut - cut.mean()) / (cut.std(ddof=1) + 1e-6))
-    after = advantages("grpo:reward_clip=1,reward_clip_at=advantage", batch)
+    after = advantages("grpo:advantage_clip=1", batch)
     np.testing.assert_allclose(after, np.clip(advantages("grpo", batch), -1, 1))
     assert (np.abs(after) == 1).any() and not np.allclose(after, before)
-    np.testing.assert_array_equal(advantages("grpo:reward_clip=100", batch), advantages("grpo", batch))
+    np.testing.assert_array_equal(
+        advantages("grpo:return_clip=100,advantage_clip=100", batch), advantages("grpo", batch)
+    )
 
 
 def test_a_reward_clip_must_be_positive():
-    with pytest.raises(ValueError, match="reward_clip"):
-        make_scheme("grpo:reward_clip=0")
+    for name in ("return_clip", "advantage_clip"):
+        with pytest.raises(ValueError, match=name):
+            make_scheme(f"grpo:{name}=0")

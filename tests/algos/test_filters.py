@@ -1,5 +1,6 @@
 """Token filters, and corrections for the policy that wrote the tokens."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -7,8 +8,11 @@ import pytest
 import torch
 
 from algos import GroupPPO, RolloutBatch, make_scheme, policy_loss
+from algos.surrogates.aggregation import token_weights
+from algos.surrogates.corrections import without_rejected
 from algos.surrogates.loss import prepared_columns
 from algos.surrogates.tokens import Tokens
+from algos.update import UpdateTensors
 
 
 def tokens_of(new, advantage=1.0, rollout=None, mask=None, old=None, behaviour=None):
@@ -206,6 +210,48 @@ def test_rejected_tokens_can_leave_the_denominators(over, aggregation):
         behaviour_log_prob=behaviour,
     )  # fmt: skip
     assert loss.item() != pytest.approx(over_all.item(), rel=1e-3)
+
+
+@pytest.mark.parametrize("denominator", ["all", "kept"])
+def test_what_is_rejected_must_be_finite_and_in_shape(denominator):
+    batch = RolloutBatch.from_arrays(returns=[1, 0], prompt=[0, 0], token_mask=[[1, 1], [1, 0]])
+    zeros = torch.zeros(2, 2)
+    scheme = f"grpo:correction=rejection,denominator={denominator}"
+    for bad, words in ((torch.full((2, 2), math.nan), "behaviour_log_prob has values that are not finite"),
+                       (torch.zeros(3, 2), r"behaviour_log_prob has shape \(3, 2\)")):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            policy_loss(scheme, zeros, zeros, [1.0, -1.0], batch, behaviour_log_prob=bad)
+
+
+@pytest.mark.parametrize("recipe", ["grpo:aggregation=token_mean", "gvpo", "aspo"])
+def test_the_trainer_leaves_out_what_the_loss_does(recipe, monkeypatch):
+    """With rejected tokens out of the denominators, an update's tensors are those of the public function."""
+    model = GroupPPO(
+        "MessagePolicy", "agentic_gym/Chain-v0", scheme=f"{recipe},correction=rejection" if ":" in recipe
+        else f"{recipe}:correction=rejection", n_prompts=16, group_size=8, n_epochs=1, n_minibatches=1, staleness=2,
+        seed=0, learning_rate=3e-2, env_kwargs={"options": 2, "depth": 2, "graded": True, "difficulty": 0.0},
+    )  # fmt: skip
+    model.learn(1500, log_interval=None)
+    options = dict(model.scheme.options) | {"weight_min": 0.97, "weight_max": 1.03, "denominator": "kept"}
+    model.scheme = dataclasses.replace(model.scheme, options=tuple(options.items()))
+    seen = {}
+
+    def build(policy, scheme, data, credit, weights, loss_batch=None, **columns):
+        made = original(policy, scheme, data, credit, weights, loss_batch, **columns)
+        if "data" not in seen:
+            seen.update(data=data, made=made, old=columns["old_log_prob"].clone(), credit=credit)
+        return made
+
+    original = UpdateTensors.build
+    monkeypatch.setattr(UpdateTensors, "build", build)
+    model.learn(1, log_interval=None, reset_num_timesteps=False)
+    data, made = seen["data"], seen["made"]
+    reduced = without_rejected(model.scheme, data.batch, seen["old"], torch.from_numpy(data.log_prob))
+    assert 0 < reduced.token_mask.sum() < data.batch.token_mask.sum()
+    np.testing.assert_array_equal(made.mask.numpy(), reduced.token_mask)
+    np.testing.assert_allclose(made.weights.numpy(), token_weights(model.scheme, reduced), rtol=1e-6)
+    for name, column in prepared_columns(model.scheme, reduced, seen["credit"]).items():
+        np.testing.assert_array_equal(made.columns[name].numpy(), column.numpy())
 
 
 def test_a_correction_needs_the_policy_that_wrote():

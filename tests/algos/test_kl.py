@@ -1,6 +1,7 @@
 """KL penalties: forms, importance weights, and the penalty in the reward."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 from algos import GroupPPO, RolloutBatch, advantages, make_scheme, policy_loss, update_memory
 from algos.memory import Memory
 from algos.parts import choices
-from algos.surrogates.kl import controller, in_loss, in_reward, kl_penalty, observe, penalised
+from algos.surrogates.kl import coefficient, controller, in_loss, in_reward, kl_penalty, observe, penalised
 
 # Most tests give a scheme only what they are about.
 pytestmark = [
@@ -174,6 +175,51 @@ def test_the_loss_has_the_coefficient_of_now():
         model.learn(1, log_interval=None, reset_num_timesteps=False)
     assert not torch.equal(fixed.policy.flat_parameters, following.policy.flat_parameters)
     assert following.logger.name_to_value["train/kl_coef"] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("scheme", ["gspo", "gspo_token", "grpo"])
+@pytest.mark.parametrize("kl", [*IN_LOSS, *IN_REWARD])
+def test_a_target_goes_with_every_ratio(scheme, kl):
+    model = GroupPPO(**CHAIN, scheme=f"{scheme}:kl={kl},kl_target=0.1")
+    model.learn(400, log_interval=None)
+    assert controller(model.scheme, model._memory).rollouts == 128
+
+
+def test_a_loop_of_ones_own_follows_the_target():
+    batch, log_prob, reference = reward_case()
+    scheme = make_scheme("grpo:kl=k3,kl_coef=0.5,kl_target=0.001,kl_horizon=4")
+    memory, losses = Memory(), []
+    for _ in range(3):
+        observe(scheme, batch, log_prob, reference, memory)
+        loss, _ = policy_loss(scheme, log_prob, log_prob, [0.0] * 4, batch, reference, memory=memory)
+        losses.append(float(loss))
+        update_memory(scheme, batch, memory)
+    rollouts = controller(scheme, memory).rollouts
+    growth = 1 + 0.2 * rollouts / 4
+    assert rollouts > 0 and losses == pytest.approx([losses[0], losses[0] * growth, losses[0] * growth**2], rel=1e-5)
+    assert controller(scheme, memory).coefficient == pytest.approx(0.5 * growth**3)
+    fixed, _ = policy_loss(scheme, log_prob, log_prob, [0.0] * 4, batch, reference)
+    assert float(fixed) == pytest.approx(losses[0])
+
+
+def test_another_coefficient_starts_anew():
+    """Also in a model that goes on with another scheme: the memory must not win."""
+    memory = Memory()
+    control = controller(make_scheme("grpo:kl=k3,kl_coef=0.5,kl_target=0.1"), memory)
+    control.coefficient = 0.9
+    assert coefficient(make_scheme("grpo:kl=k3,kl_coef=0.5,kl_target=0.1"), memory) == 0.9
+    assert coefficient(make_scheme("grpo:kl=k3,kl_coef=0.5"), memory) == 0.5
+    assert coefficient(make_scheme("grpo:kl=k3,kl_coef=0.2,kl_target=0.1"), memory) == 0.2
+
+
+def test_schemes_saved_with_the_target_as_an_option():
+    new = make_scheme("grpo:kl=reward_k3,kl_target=0.1,kl_horizon=50,penalty_cap=3")
+    state = {name: value for name, value in vars(new).items() if name not in ("kl_target", "kl_horizon")}
+    state["options"] = (("kl_horizon", 50.0), ("kl_target", 0.1), ("penalty_cap", 3.0))
+    old = object.__new__(type(new))
+    old.__setstate__(state)
+    assert old == new
+    assert pickle.loads(pickle.dumps(new)) == new
 
 
 def test_a_target_needs_a_memory_and_a_penalty():

@@ -271,7 +271,7 @@ def test_first_values_are_what_training_subtracts_first(spo_model):
     assert tracked("spo:start=8", memory, 3) == pytest.approx((0.96 * 8 * values[3] + 1) / (0.96 * 8 + 1))
 
 
-def test_first_values_of_a_tenth_of_the_prompts_move_what_is_sampled():
+def test_first_values_move_what_is_sampled():
     """The sampler prefers prompts of which the first rollouts say that they are uncertain."""
     from algos.sampling.prioritised import weights
 
@@ -280,6 +280,33 @@ def test_first_values_of_a_tenth_of_the_prompts_move_what_is_sampled():
     tracker = memory.get("beta_tracker", lambda: None)
     close(weights(np.array([0, 1, 2]), tracker, 0.0, 0.05), [0.55, 0.05, 0.55])
     close(weights(np.array([0, 1, 2]), tracker, 1.0, 0.05), [0.5 / 8 + 0.05, 0.05, 0.55])
+
+
+@pytest.mark.parametrize("chunk", [8, 56, 2**14])
+def test_chunks_change_nothing_but_the_draws(spo_model, chunk, monkeypatch):
+    from algos import first_values
+
+    monkeypatch.setattr(first_values, "CHUNK", chunk)
+    values = estimate_first_values(spo_model, rollouts=8, smoothing=0.0, seed=3)
+    assert values.shape == (40,) and 0.05 < values.mean() < 0.5
+    tracker = spo_model._memory.get("beta_tracker", lambda: None)
+    assert len(tracker.rows) == 40
+    close([tracker.columns["value"][tracker.rows[0, prompt]] for prompt in range(40)], values)
+
+
+def test_first_values_are_in_the_units_of_the_rewards():
+    from algos import GroupPPO
+
+    def model(scale):
+        return GroupPPO(
+            "MessagePolicy", "agentic_gym/Chain-v0", scheme="spo", n_prompts=16, group_size=1, seed=0,
+            env_kwargs={"num_prompts": 40, "options": 3, "depth": 1, "reward_scale": scale},
+        )  # fmt: skip
+
+    one, hundred = (estimate_first_values(model(scale), smoothing=0.0, seed=1) for scale in (1.0, 100.0))
+    close(hundred, 100 * one)
+    with pytest.raises(ValueError, match=r"smoothing=0.5 is not allowed here: .* in \[0, 100\]"):
+        estimate_first_values(model(100.0))
 
 
 def test_first_values_refuse_what_makes_no_sense(spo_model):
@@ -293,5 +320,7 @@ def test_first_values_refuse_what_makes_no_sense(spo_model):
         estimate_first_values(spo_model, evidence=0)
     with pytest.raises(ValueError, match="keeps no tracker"):
         estimate_first_values(GroupPPO("MessagePolicy", "agentic_gym/Chain-v0", scheme="grpo"))
-    with pytest.raises(ValueError, match="smaller num_prompts"):
+    with pytest.raises(ValueError, match="seed=-1 is not allowed"):
+        estimate_first_values(spo_model, seed=-1)
+    with pytest.raises(ValueError, match="at most 4194304 rollouts"):
         estimate_first_values(GroupPPO("MessagePolicy", "CartPole-v1", scheme="spo", group_size=1))

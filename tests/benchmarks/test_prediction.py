@@ -10,7 +10,7 @@ import pytest
 from benchmarks import experiments, prediction
 from benchmarks.experiment import run_id
 from benchmarks.prediction import PREDICTIONS, Pair
-from benchmarks.statistics import Interval, spearman
+from benchmarks.statistics import Interval
 
 NOISE = next(one for one in PREDICTIONS if one.axis == "noise")
 SENSITIVITY = {"grpo": 0.3, "rloo": 0.6, "erpo": 0.1}
@@ -56,7 +56,8 @@ def test_pairs_are_of_equal_schemes_and_values(experiment, table):
     for pair in found:
         assert pair.seen == pytest.approx(1 - SENSITIVITY[pair.scheme] * pair.value)
         assert pair.change.estimate == pytest.approx(-SENSITIVITY[pair.scheme] * pair.value)
-    assert prediction.agreement(found) == Interval(1.0, 1.0, 1.0)
+    rho = prediction.agreement(found)
+    assert rho.estimate == 1.0 and rho.low == rho.high == pytest.approx(0.999)
     assert prediction.agreement_among_schemes(found) == 1.0
 
 
@@ -70,12 +71,19 @@ def test_an_axis_can_be_predicted_where_schemes_are_not():
     assert prediction.agreement(found).estimate > 0.7
 
 
-def test_equal_schemes_are_drawn_as_one():
+def test_equal_schemes_count_as_one():
     """A scheme under two names must not make the interval narrower."""
     random = np.random.default_rng(0)
     found = [of(v, s, *random.normal(size=2)) for s in "abcd" for v in (1.0, 2.0)]
-    twins = [dataclasses.replace(pair, scheme=pair.scheme + "2") for pair in found]
+    twin = [dataclasses.replace(pair, scheme="e") for pair in found if pair.scheme == "d"]
+    assert prediction.kinds([*found, *twin]) == [0, 0, 1, 1, 2, 2, 3, 3, 3, 3]
+    twins = [dataclasses.replace(pair, scheme=pair.scheme * 2) for pair in found]
     assert prediction.agreement([*found, *twins]) == pytest.approx(prediction.agreement(found), abs=1e-12)
+
+
+def test_the_axis_alone_may_say_as_much():
+    found = [of(v, s, random, -v) for s, random in zip("abc", (0.3, 0.1, 0.2), strict=True) for v in (1.0, 2.0)]
+    assert prediction.agreement_of_axis(found) == -1.0
 
 
 def test_without_a_spread_there_is_nothing_to_say_about_schemes():
@@ -86,10 +94,14 @@ def test_the_report_shows_what_was_computed(experiment, table):
     entries = [seen(scheme, noise) for scheme in SENSITIVITY for noise in (0.0, 0.3, 1.0)]
     lines = prediction.section({"noise": (experiment, table)}, entries, "python -m benchmarks.microscope")
     (line,) = [line for line in lines if line.startswith("| noise |")]
-    assert "6 of 3 schemes | +1.00 [+1.00, +1.00] | +1.00 |" in line
+    assert "6 of 3 schemes | +1.00 [+1.00, +1.00] | -0.68 | +1.00 |" in line
     assert "| `rloo` | 1 | 0.400 | -0.600 [-0.600, -0.600] |" in lines
     assert prediction.section({}, entries, "c") == []
-    assert prediction.section({"noise": (experiment, table)}, entries[:1], "c") == []
+    assert prediction.section({"noise": (experiment, table)}, entries[:6], "c") == []  # two schemes
+    flat = [{**one, "cosine": 0.5} for one in entries]
+    assert prediction.section({"noise": (experiment, table)}, flat, "c") == []
+    lost = [{**one, "cosine": 0.0} for one in entries]
+    assert prediction.section({"noise": (experiment, table)}, lost, "c") == []
 
 
 def test_stored_results_of_each_prediction_are_complete():
@@ -104,5 +116,5 @@ def test_stored_results_of_each_prediction_are_complete():
         found = prediction.pairs(one, *stored[one.experiment], document["seen"])
         schemes = {pair.scheme for pair in found}
         assert len(schemes) >= 4 and len(found) == len(schemes) * len({pair.value for pair in found})
-        both = [(pair.seen, pair.change.estimate) for pair in found]
-        assert prediction.agreement(found).estimate == spearman(*zip(*both, strict=True))
+        assert len(set(prediction.kinds(found))) >= prediction.FEWEST
+        assert -1 <= prediction.agreement(found).low < prediction.agreement(found).high <= 1

@@ -585,21 +585,25 @@ class TestSpearman:
         with pytest.raises(ValueError, match="equally long"):
             statistics.spearman([1.0, 2.0, 3.0], [1.0, 2.0])
 
-    def test_the_interval_of_independent_clusters_covers(self):
-        hits = 0
-        for seed in range(60):
-            random = np.random.default_rng(seed)
-            x = random.standard_normal(60)
-            y = x + random.standard_normal(60)
-            low, high = statistics.spearman_interval(x, y, np.arange(60), n_resamples=200, seed=seed)
-            hits += low <= 0.69 <= high  # of normal pairs with correlation 1 / sqrt(2): 6 / pi * asin(rho / 2)
-        assert 50 <= hits <= 60
+    @pytest.mark.parametrize(("clusters", "each", "least"), [(4, 4, 0.88), (8, 3, 0.9), (40, 1, 0.9)])
+    def test_the_interval_covers_what_few_clusters_estimate(self, clusters, each, least):
+        """Lines of unlike slope, one per cluster, with errors of their own on both sides."""
 
-    def test_pairs_of_one_cluster_are_drawn_together(self):
-        """Copies of every pair change nothing, where pairs drawn alone would halve the width."""
+        def draw(random, n):
+            slope = random.normal(1.0, 0.5, (n, 1))
+            x = slope * np.arange(each) + random.normal(0, 0.5, (n, 1)) + random.normal(0, 0.5, (n, each))
+            y = slope * np.arange(each) + random.normal(0, 0.5, (n, 1)) + random.normal(0, 0.7, (n, each))
+            return x.ravel(), y.ravel(), np.repeat(np.arange(n), each)
+
         random = np.random.default_rng(0)
-        x, y = random.standard_normal(12), random.standard_normal(12)
-        labels = np.arange(12)
+        truth = statistics.spearman(*draw(random, 4000)[:2])
+        intervals = np.array([statistics.spearman_interval(*draw(random, clusters)) for _ in range(200)])
+        covered = (intervals[:, 0] <= truth) & (truth <= intervals[:, 1])
+        assert least <= covered.mean() <= 0.995
+
+    def test_copies_within_clusters_change_nothing(self):
+        random = np.random.default_rng(0)
+        x, y, labels = random.standard_normal(12), random.standard_normal(12), np.arange(12)
         once = statistics.spearman_interval(x, y, labels)
         four = statistics.spearman_interval(np.tile(x, 4), np.tile(y, 4), np.tile(labels, 4))
         assert four == pytest.approx(once, abs=1e-12)
@@ -610,7 +614,7 @@ class TestSpearman:
         x = np.arange(4.0)
         with pytest.raises(ValueError, match="equally long"):
             statistics.spearman_interval(x, x, [0, 1, 2])
-        with pytest.raises(ValueError, match="at least 2 different labels"):
-            statistics.spearman_interval(x, x, [0, 0, 0, 0])
-        with pytest.raises(ValueError, match="no spread"):
+        with pytest.raises(ValueError, match="at least 3 different labels"):
+            statistics.spearman_interval(x, x, [0, 0, 1, 1])
+        with pytest.raises(ValueError, match="must have at least 2 different values"):
             statistics.spearman_interval(np.ones(4), x, x)

@@ -39,8 +39,8 @@ def test_writing_them(generator, tmp_path, monkeypatch):
 
 def test_the_pages_name_everything(generator):
     pages = generator.render({})
-    timed = {row[0].strip("`") for row in generator.cost_rows()}
-    assert all(pages["index.md"].count(f"\n| `{name}` |") == 3 + (name in timed) for name in RECIPES)
+    assert {row[0].strip("`") for row in generator.cost_rows()} == set(RECIPES), "run make speed"
+    assert all(pages["index.md"].count(f"\n| `{name}` |") == 4 for name in RECIPES)
     assert all(f"\n| `{name}` |" in pages["parts.md"] for axis in AXES for name in choices(axis))
     for page in pages.values():
         for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
@@ -53,6 +53,7 @@ def test_the_cost_is_relative_to_ppo_with_or_without_a_critic(generator, tmp_pat
     path.write_text(json.dumps({"train_milliseconds": {"grpo": 10.0, "ppo": 20.0, "gae_turn": 22.0, "gspo": 13.0}}))
     rows = {name.strip("`"): (time, share) for name, time, share in generator.cost_rows(path)}
     assert list(rows) == ["gspo", "gae_turn", "grpo", "ppo"]
+    assert generator.cost_rows(tmp_path / "none.json") == []
     assert rows["gspo"] == ("13.0", "1.30") and rows["gae_turn"] == ("22.0", "1.10")
 
 
