@@ -27,9 +27,9 @@ test: .venv/installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 # Every figure and the report. What is stored in ROOT counts as finished. `make reproduce ROOT=fresh/results` makes the
-# headline results anew: scale_mismatch, the microscope, the credit, and the scoreboard of the claims without the
-# sensitivity of its verdicts; the other sweeps take hours, and their stored results are taken over. Figures go to
-# fresh/plots/figures, the report to fresh/RESULTS.md.
+# headline results anew: scale_mismatch, the microscope, the credit, and the claims' reported runs, at the learning rates
+# that follow from the stored tuning. The other sweeps take hours, and their stored results are taken over. Figures go
+# to fresh/plots/figures, the report to fresh/RESULTS.md.
 reproduce: .venv/installed
 	mkdir -p $(ROOT)
 	for path in $(SWEPT); do test -e $(ROOT)/$$(basename $$path) || cp $$path $(ROOT) || exit 1; done
@@ -40,10 +40,9 @@ reproduce: .venv/installed
 	$(BIN)/python -m plots all --root $(ROOT)
 	$(BIN)/python -m benchmarks report --root $(ROOT)
 
-# The claims' scoreboard without the sensitivity of its verdicts, where that is not stored already.
+# The claims' scoreboard, without tuning and the sensitivity of its verdicts where these are not in ROOT already.
 claims: .venv/installed
-	$(BIN)/python -m benchmarks claims --phase tune --jobs $(JOBS) --root $(ROOT)
-	$(BIN)/python -m benchmarks claims --phase report --jobs $(JOBS) --root $(ROOT)
+	$(BIN)/python -m benchmarks claims --phase report --tuned-in results --jobs $(JOBS) --root $(ROOT)
 	test -f $(ROOT)/claims_untrained.json || $(BIN)/python -m benchmarks.claims.untrained --jobs $(JOBS) --json $(ROOT)/claims_untrained.json
 	$(BIN)/python -m benchmarks scoreboard --write --root $(ROOT)
 

@@ -195,6 +195,7 @@ def claims(
     shard: str = "1/1",
     backend: Literal["loky", "ray"] = "loky",
     address: str | None = None,
+    tuned_in: Path | None = None,
     as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
     root: Path = store.RESULTS,
 ) -> int:
@@ -207,6 +208,7 @@ def claims(
         shard: Run part I of N, as I/N.
         backend: `ray` runs on a Ray cluster and needs the extra `cluster`.
         address: Address of the Ray cluster.
+        tuned_in: Folder of results whose tuning runs are taken over; without one they are made where missing.
         as_json: Train nothing, and print what `scoreboard --json` prints.
         root: Folder of all results.
     """
@@ -214,6 +216,9 @@ def claims(
         return scoreboard(only, as_json=True, root=root)
     runner.check(jobs, backend, address)
     runs = _claim_runs(only)
+    if tuned_in is not None:
+        copied = store.take_over(runs.name, "tune", tuned_in, root)
+        _say(f"claims tune: {copied} taken over from {tuned_in}")
     phases: tuple[Phase, ...] = ("tune", "report", "sensitivity") if phase == "all" else (phase,)
     for step in phases:
         rates = None

@@ -152,16 +152,21 @@ def speed_table(root: Path = store.RESULTS) -> str:
     )
     peers = _read(root / "peers.json")
     beside = [
-        (width, environment, ", ".join(f"{name} {rate:,.0f}" for name, rate in _falling(by_trainer)))
-        for width, by_environment in peers["steps_per_second"].items()
-        for environment, by_trainer in by_environment.items()
+        (
+            f"{setting['steps_per_update']:,}",
+            str(setting["width"]),
+            setting["environment"],
+            ", ".join(f"{name} {rate:,.0f}" for name, rate in _falling(setting["steps_per_second"])),
+        )
+        for setting in peers["rates"]
     ]
     lines += [
         "",
-        f"Beside other trainers of PPO, all on {_cores(peers)} (`{peers['command']}`):",
+        f"Beside other trainers of PPO, all on {_cores(peers)} (`{peers['command']}`). They have a critic, and so has "
+        "GroupPPO with `ppo`; `grpo` needs none:",
         "",
-        "| two layers of | environment | steps/s |",
-        "|---|---|---|",
+        "| steps per update | two layers of | environment | steps/s |",
+        "|---|---|---|---|",
         *(f"| {' | '.join(row)} |" for row in beside),
     ]
     if (root / "sweep.json").exists():

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from threadpoolctl import threadpool_info
 
-from benchmarks.experiment import BenchmarkError, RunConfig, Runs, canonical, run_id
+from benchmarks.experiment import BenchmarkError, Phase, RunConfig, Runs, canonical, run_id
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "results"
@@ -196,11 +196,44 @@ def gather(experiment: Runs, root: Path = RESULTS) -> pa.Table:
     merged = pa.concat_tables([kept, *new], promote_options="permissive")
     merged = merged.sort_by([(name, "ascending") for name in ("run_id", "turns", "environment")])
     if not merged.equals(old):
-        temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex}.tmp")
-        _write_parquet(merged, temporary)
-        _sync(temporary)
-        _rename(temporary, path)
+        _replace(path, merged)
     return merged
+
+
+def take_over(name: str, phase: Phase, source: Path, root: Path) -> int:
+    """Copy the gathered runs of one phase from another folder of results; runs that are here already stay.
+
+    Args:
+        name: Name of the experiment.
+        phase: Which runs.
+        source: The folder of results that has them.
+        root: The folder of results that gets them.
+
+    Returns:
+        How many runs were copied.
+
+    Raises:
+        NoResultsError: If there are none in the source.
+    """
+    theirs = _read_gathered(gathered_file(name, source))
+    theirs = theirs.filter(pc.field("phase") == phase)
+    if theirs.num_rows == 0:
+        raise NoResultsError(f"There are no gathered runs of the phase {phase!r} of {name!r} in {source}.")
+    path = gathered_file(name, root)
+    ours = _read_gathered(path)
+    new = theirs.filter(pc.invert(pc.is_in(theirs["run_id"], value_set=ours["run_id"])))
+    if new.num_rows:
+        check_writable(name, root)
+        _replace(path, pa.concat_tables([ours, new], promote_options="permissive"))
+    return len(pc.unique(new["run_id"]))
+
+
+def _replace(path: Path, rows: pa.Table) -> None:
+    """Write a gathered file anew, whole or not at all."""
+    temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex}.tmp")
+    _write_parquet(rows, temporary)
+    _sync(temporary)
+    _rename(temporary, path)
 
 
 def write_text(path: Path, text: str) -> None:

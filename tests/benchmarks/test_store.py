@@ -207,6 +207,27 @@ def test_gather_again_leaves_the_file_alone(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fake.parquet", "runs"]
 
 
+def test_runs_of_a_phase_are_taken_over_and_own_ones_stay(tmp_path: Path) -> None:
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    tuning = FAKE.runs("tune")
+    for config in (*tuning, CONFIG):
+        store.write(config, points(), theirs)
+    with pytest.raises(store.NoResultsError, match=r"no gathered runs of the phase 'tune' of 'fake'"):
+        store.take_over("fake", "tune", theirs, ours)
+    store.gather(FAKE, theirs)
+    store.write(tuning[0], points(5.0), ours)
+    store.gather(FAKE, ours)
+    assert store.take_over("fake", "tune", theirs, ours) == len(tuning) - 1
+    assert store.take_over("fake", "tune", theirs, ours) == 0
+    table = store.gather(FAKE, ours)
+    assert set(table["phase"].to_pylist()) == {"tune"}
+    assert len(pc.unique(table["run_id"])) == len(tuning)
+    assert all(store.finished(config, ours) for config in tuning) and not store.finished(CONFIG, ours)
+    assert store.read(tuning[0], ours).to_pylist()[0]["score"] == pytest.approx(14.0)
+    assert store.read(tuning[1], ours).equals(store.read(tuning[1], theirs))
+    assert store.take_over("fake", "tune", ours, ours) == 0
+
+
 def test_gather_nothing(tmp_path: Path) -> None:
     assert store.gather(FAKE, tmp_path).num_rows == 0
     assert list(tmp_path.iterdir()) == []
