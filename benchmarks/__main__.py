@@ -392,7 +392,7 @@ def _scheme_table(experiment: Experiment, regime: str, final: bool, summary: Sco
     points = "last evaluation" if final else "mean over evaluations"
     table = Table("scheme", "seeds", *names, title=f"{experiment.name}, {regime}: {points}, 95 % intervals")
     table.columns[0].no_wrap = True
-    for scheme in sorted(summary, key=lambda scheme: -summary[scheme]["mean"].estimate):
+    for scheme in aggregate.best_first(summary):
         cells = [_cell(summary[scheme][name]) if name in summary[scheme] else "" for name in names]
         table.add_row(scheme, f"{runs[scheme]}/{len(experiment.seeds)}", *cells)
     return table

@@ -255,7 +255,7 @@ def against(scores: pa.Table, regime: str, reference: str | None = None, column:
     if len(shared) < 2 or len(runs) < 2 or (reference is not None and reference not in runs):
         return {}
     values = {scheme: np.array([found[seed] for seed in shared]) for scheme, found in runs.items()}
-    order = sorted(values, key=lambda scheme: (-round(float(values[scheme].mean()), 12), scheme))
+    order = _best_first({scheme: float(found.mean()) for scheme, found in values.items()})
     base = order[0] if reference is None else reference
     others = [scheme for scheme in order if scheme != base]
     adjusted = dict(zip(others, holm([paired_t_pvalue(values[s], values[base]) for s in others]).tolist(), strict=True))
@@ -267,6 +267,28 @@ def against(scores: pa.Table, regime: str, reference: str | None = None, column:
         )
         for scheme in order
     }  # fmt: skip
+
+
+def best_first(*summaries: Mapping[str, Mapping[str, Interval]], score: str = "mean") -> list[str]:
+    """Order schemes by the mean of one score over regimes, the best first.
+
+    Args:
+        *summaries: What `summarise` or `change` returns, once for each regime.
+        score: ``mean``, ``worst`` or the name of an environment.
+
+    Returns:
+        The schemes of all regimes; those whose means differ only by rounding by name.
+    """
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for summary in summaries:
+        for scheme, intervals in summary.items():
+            found[scheme].append(intervals[score].estimate)
+    return _best_first({scheme: float(np.mean(means)) for scheme, means in found.items()})
+
+
+def _best_first(means: Mapping[str, float]) -> list[str]:
+    # Equal runs can differ in the last bits of their means, and these in their order between machines.
+    return sorted(means, key=lambda scheme: (-round(means[scheme], 12), scheme))
 
 
 def _interval(values: Any) -> Interval:

@@ -44,7 +44,8 @@ BATCHES = (2560, 20480)
 WIDTHS = (64, 256)
 """Both hidden layers."""
 CHAIN = {"options": 4, "depth": 10, "graded": True}
-JAX_UPDATES = 40
+JAX_STEPS = 40 * BATCHES[0]
+"""Steps of one call of a compiled training, a multiple of all batches."""
 Run = Callable[[], int]
 
 
@@ -99,7 +100,7 @@ def rejax_ppo(net_arch: list[int], steps: int) -> Run:
 
     algorithm = rejax.PPO.create(
         env="CartPole-v1", num_envs=steps // ROLLOUT, num_steps=ROLLOUT, num_epochs=EPOCHS,
-        num_minibatches=MINIBATCHES, total_timesteps=JAX_UPDATES * steps, eval_freq=JAX_UPDATES * steps,
+        num_minibatches=MINIBATCHES, total_timesteps=JAX_STEPS, eval_freq=JAX_STEPS,
         learning_rate=1e-6,
         skip_initial_evaluation=True, agent_kwargs={"hidden_layer_sizes": net_arch},
     )  # fmt: skip
@@ -108,7 +109,7 @@ def rejax_ppo(net_arch: list[int], steps: int) -> Run:
 
     def run() -> int:
         jax.block_until_ready(train(key))
-        return JAX_UPDATES * steps
+        return JAX_STEPS
 
     return run
 

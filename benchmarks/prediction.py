@@ -121,7 +121,7 @@ def pairs(prediction: Prediction, experiment: Experiment, table: pa.Table, seen:
         if moved is not None:
             quantity = prediction.seen(entry, base)
             found.append(Pair(scheme, value, quantity, moved[prediction.score]))
-    return sorted(found, key=lambda pair: (pair.value, -pair.seen))
+    return sorted(found, key=lambda pair: (pair.value, -round(pair.seen, 12), pair.scheme))
 
 
 def kinds(found: Sequence[Pair]) -> list[int]:

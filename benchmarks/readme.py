@@ -11,7 +11,7 @@ import numpy as np
 
 from algos import make_scheme
 from benchmarks import experiments, store
-from benchmarks.aggregate import ALPHA, against, change, choose_learning_rates, current, run_scores
+from benchmarks.aggregate import ALPHA, against, best_first, change, choose_learning_rates, current, run_scores
 from benchmarks.experiment import rates_in
 from benchmarks.statistics import Interval
 
@@ -52,7 +52,7 @@ def scale_table(root: Path = store.RESULTS) -> str:
     stored = store.gather(experiment, root)
     scores = run_scores(current(experiment, stored))
     moved = change(scores, SPREADS[1], SPREADS[0])
-    order = sorted(moved, key=lambda scheme: -moved[scheme]["mean"].estimate)
+    order = best_first(moved)
     lines = [
         f"| scheme | scale | `{SMALLEST}` (smallest rewards) | mean of the four |",
         "|---|---|---|---|",

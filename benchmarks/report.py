@@ -25,6 +25,7 @@ from benchmarks.aggregate import (
     ALPHA,
     Comparison,
     against,
+    best_first,
     choose_learning_rates,
     current,
     run_scores,
@@ -247,12 +248,7 @@ def evidence(experiment: Experiment, table: pa.Table) -> list[str]:
     tables = {name: summarise(scores, name) for name in regimes}
     compared = {name: against(scores, name, REFERENCE, experiment.metric) for name in regimes}
     rates = choose_learning_rates(experiment, table)
-    schemes = sorted(
-        {scheme for summary in tables.values() for scheme in summary},
-        key=lambda scheme: (
-            -float(np.mean([tables[n][scheme]["mean"].estimate for n in regimes if scheme in tables[n]]))
-        ),
-    )
+    schemes = best_first(*tables.values())
     means_of_tokens: list[str] = []
     if experiment.name in LARGE:
         averaging = [make_scheme(scheme).aggregation == "token_mean" for scheme in schemes]

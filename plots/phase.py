@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.aggregate import ALPHA, against, choose_learning_rates, current, run_scores, summarise
+from benchmarks.aggregate import ALPHA, against, best_first, choose_learning_rates, current, run_scores, summarise
 from benchmarks.experiment import Experiment, Rate, spell_rate
 from benchmarks.statistics import Interval
 from benchmarks.store import NoResultsError
@@ -39,10 +39,7 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
     cells = {name: summarise(scores, name) for name in names}
     several = any(len(found) > 3 for summary in cells.values() for found in summary.values())
     panels = ("mean", "worst") if several else ("mean",)
-    schemes = sorted(
-        {scheme for summary in cells.values() for scheme in summary},
-        key=lambda scheme: -np.mean([cells[name][scheme]["mean"].estimate for name in names if scheme in cells[name]]),
-    )
+    schemes = best_first(*cells.values())
     if not schemes:
         raise NoResultsError(f"{experiment.name} has no reported runs yet: python -m benchmarks run {experiment.name}")
     rates = choose_learning_rates(experiment, table)

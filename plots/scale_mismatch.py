@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agentic_gym.mixture import preset
-from benchmarks.aggregate import change, current, run_scores
+from benchmarks.aggregate import best_first, change, current, run_scores
 from benchmarks.experiment import Experiment
 from benchmarks.statistics import bootstrap_interval
 from plots.style import (
@@ -74,8 +74,9 @@ def describe(experiment: Experiment, table: pa.Table) -> str:
     """Return the caption of `draw`."""
     scores = run_scores(current(experiment, table))
     first, *_, last = sorted(experiment.regimes, key=lambda regime: regime.axis_value)
-    changes = {scheme: found["mean"] for scheme, found in change(scores, last.name, first.name).items()}
-    ordered = sorted(changes, key=lambda scheme: changes[scheme].estimate)
+    moved = change(scores, last.name, first.name)
+    changes = {scheme: found["mean"] for scheme, found in moved.items()}
+    ordered = best_first(moved)[::-1]
     fallen = [
         f"{scheme} {changes[scheme].estimate:+.2f} ({changes[scheme].low:+.2f} to {changes[scheme].high:+.2f})"
         for scheme in ordered

@@ -6,7 +6,8 @@ import pyarrow.compute as pc
 import pytest
 from scipy import stats
 
-from benchmarks.aggregate import against, turns_to_reach
+from benchmarks.aggregate import against, best_first, turns_to_reach
+from benchmarks.statistics import Interval
 
 VALUES = {
     "a": [0.50, 0.60, 0.70, 0.65],
@@ -48,6 +49,14 @@ def test_only_shared_seeds_count():
 def test_equal_schemes_cannot_be_told_apart_and_names_break_the_tie():
     found = against(scores({"b": VALUES["a"], "a": VALUES["a"]}), "one")
     assert list(found) == ["a", "b"] and found["b"].p_value == 1.0
+
+
+def test_rounding_does_not_order_schemes():
+    def summary(**means):
+        return {scheme: {"mean": Interval(mean, mean, mean)} for scheme, mean in means.items()}
+
+    assert best_first(summary(c=0.3, b=0.3 + 1e-15, a=0.3, d=0.9)) == ["d", "a", "b", "c"]
+    assert best_first(summary(a=0.2, b=0.6), summary(a=0.8), summary(c=0.55)) == ["b", "c", "a"]
 
 
 @pytest.mark.parametrize("values", [{}, {"a": [0.1, 0.2]}, {"a": [0.1, 0.2], "b": [0.3]}])
