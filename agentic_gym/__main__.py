@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 
 import tyro
 from gymnasium.error import Error as GymnasiumError
-from rich.console import Console
 from rich.table import Table
 
 from agentic_gym import IDS
 from agentic_gym.catalogue import catalogue
+from agentic_gym.console import say, show
 from agentic_gym.play import open_game
 from agentic_gym.registration import NAMESPACE
 from agentic_gym.truth import STORE, Truth, store_truths
@@ -47,7 +47,7 @@ def list_ids(as_json: Annotated[bool, tyro.conf.arg(name="json")] = False) -> in
         table.add_row(name, entry["summary"], "", "", "", "")
         for environment in environments:
             table.add_row(f"  {environment['name']}", environment["summary"], *_numbers(environment))
-    _show(table)
+    show(table)
     return 0
 
 
@@ -101,7 +101,7 @@ def truth(
     if as_json:
         print(json.dumps({"id": full, "environments": [asdict(known) for known in truths]}, indent=2, allow_nan=False))
     else:
-        _show(_truth_table(full, truths))
+        show(_truth_table(full, truths))
     return 0
 
 
@@ -120,7 +120,7 @@ def measure(output: Path = STORE) -> int:
         store_truths(IDS, output)
     except OSError as error:
         raise CommandError(f"--output {output} cannot be written: {error}") from error
-    _say(f"{output}: {len(IDS)} ids")
+    say(f"{output}: {len(IDS)} ids")
     return 0
 
 
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             config=(tyro.conf.FlagCreatePairsOff,),
         )
     except CommandError as error:
-        _say(f"error: {error}")
+        say(f"error: {error}")
         return 2
     except KeyboardInterrupt:
         return 130
@@ -217,19 +217,6 @@ def _numbers(environment: dict[str, Any]) -> tuple[str, str, str, str]:
     (low, high), truth = environment["value_range"], environment["truth"]
     random, best = (f"{truth[name]:.3g}" for name in ("random_score", "best_score"))
     return str(environment["turn_limit"]), f"{low:g} to {high:g}", random, best
-
-
-def _show(table: Table) -> None:
-    """Print a table; where there is no terminal, as wide as it likes."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = 1000
-    console.print(table)
-
-
-def _say(text: str) -> None:
-    """Print beside the results, literally."""
-    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from agentic_gym.console import say, show
 from algos import explain as about
 from algos.parts import AXES
 from algos.recipes import RECIPES
@@ -38,10 +38,10 @@ def schemes(parts: bool = False, wide: bool = False, as_json: AsJson = False, mo
         print(json.dumps(listed, indent=2, allow_nan=False))
     elif parts:
         for axis in AXES:
-            _show(_axis_table(axis))
-        _show(_field_table())
+            show(_axis_table(axis))
+        show(_field_table())
     else:
-        _show(_recipe_table(wide))
+        show(_recipe_table(wide))
     return 0
 
 
@@ -66,12 +66,12 @@ def explain(
     if as_json:
         print(json.dumps(entry, indent=2, allow_nan=False))
         return 0
-    _show(_summary(entry))
-    _show(_settings(entry))
-    _show(_parts_in_use(entry))
+    show(_summary(entry))
+    show(_settings(entry))
+    show(_parts_in_use(entry))
     if entry["carry_over"]:
-        _show(_carry_over(entry))
-    _show(_example(entry["example"]))
+        show(_carry_over(entry))
+    show(_example(entry["example"]))
     return 0
 
 
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             config=(tyro.conf.FlagCreatePairsOff,),
         )
     except CommandError as error:
-        _say(f"error: {error}")
+        say(f"error: {error}")
         return 2
     return status
 
@@ -240,20 +240,6 @@ def _interval(low: Any, high: Any, separator: str = " | ") -> str:
 def _row(table: Table, *cells: str) -> None:
     """Add literal text: brackets are no markup, and what docstrings mark as code is plain."""
     table.add_row(*(Text(cell.replace("``", "")) for cell in cells))
-
-
-def _show(table: Table) -> None:
-    """Print a table; where there is no terminal, as wide as it likes."""
-    table.title_justify = table.caption_justify = "left"
-    console = Console()
-    if not console.is_terminal:
-        console.width = 1000
-    console.print(table)
-
-
-def _say(text: str) -> None:
-    """Print beside the results, literally."""
-    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

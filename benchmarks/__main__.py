@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
+from agentic_gym.console import say, show
 from benchmarks import aggregate, experiments, runner, store
 from benchmarks.experiment import BenchmarkError, Experiment, Phase, Rate, RunConfig, run_id, spell_rate
 from benchmarks.statistics import Interval
@@ -61,7 +61,7 @@ def run(
         summary = runner.run(
             experiment, step, _train, jobs, root, _parse_shard(shard), backend, address, learning_rates=rates
         )
-        _say(f"{experiment.name} {step}: {summary.trained} trained, {summary.skipped} already finished")
+        say(f"{experiment.name} {step}: {summary.trained} trained, {summary.skipped} already finished")
         failures.extend(summary.failures)
         if failures:
             break  # A failed tuning run leaves a hole in the grid.
@@ -87,7 +87,7 @@ def status(name: tyro.conf.Positional[str | None] = None, quick: bool = False, r
     try:
         configs += experiment.runs("report", aggregate.choose_learning_rates(experiment, rows))
     except BenchmarkError:
-        _say("The reported runs are not known yet: they follow from the tuning runs.")
+        say("The reported runs are not known yet: they follow from the tuning runs.")
     regimes = [regime.name for regime in experiment.regimes]
     table = Table("phase", "scheme", *regimes, title=f"{experiment.name}: finished runs")
     for phase, scheme in dict.fromkeys((config.phase, config.scheme) for config in configs):
@@ -96,9 +96,9 @@ def status(name: tyro.conf.Positional[str | None] = None, quick: bool = False, r
             for regime in regimes
         ]
         table.add_row(phase, scheme, *[f"{sum(cell)}/{len(cell)}" for cell in cells])
-    _show(table)
+    show(table)
     ids = {run_id(config) for config in configs}
-    _say(f"{len(ids & known)} done, {len(ids - known)} missing")
+    say(f"{len(ids & known)} done, {len(ids - known)} missing")
     return 0
 
 
@@ -116,9 +116,9 @@ def _status_of_all(quick: bool, root: Path) -> int:
         except BenchmarkError:
             done = "after the tuning"
         rows.add_row(experiment.name, f"{sum(tuning)}/{len(tuning)}" if tuning else "-", done)
-    _show(rows)
+    show(rows)
     if not quick:
-        _show(_status_of_claims(root))
+        show(_status_of_claims(root))
     return 0
 
 
@@ -184,7 +184,7 @@ def table(
     if as_json:
         print(json.dumps(_document(experiment, title, final, summary, runs), indent=2, allow_nan=False))
     else:
-        _show(_scheme_table(experiment, title, final, summary, runs))
+        show(_scheme_table(experiment, title, final, summary, runs))
     return 0
 
 
@@ -218,7 +218,7 @@ def claims(
     runs = _claim_runs(only)
     if tuned_in is not None:
         copied = store.take_over(runs.name, "tune", tuned_in, root)
-        _say(f"claims tune: {copied} taken over from {tuned_in}")
+        say(f"claims tune: {copied} taken over from {tuned_in}")
     phases: tuple[Phase, ...] = ("tune", "report", "sensitivity") if phase == "all" else (phase,)
     for step in phases:
         rates = None
@@ -227,7 +227,7 @@ def claims(
         summary = runner.run(
             runs, step, _train, jobs, root, _parse_shard(shard), backend, address, learning_rates=rates
         )
-        _say(f"claims {step}: {summary.trained} trained, {summary.skipped} already finished")
+        say(f"claims {step}: {summary.trained} trained, {summary.skipped} already finished")
         if summary.failures:
             store.gather(runs, root)
             _report_failures(summary.failures)
@@ -278,7 +278,7 @@ def scoreboard(
     table.columns[0].no_wrap = True
     for entry in entries:
         table.add_row(entry.claim.key, _cell(entry.effect), str(entry.seeds), entry.verdict, entry.robust)
-    _show(table)
+    show(table)
     return 0
 
 
@@ -312,7 +312,7 @@ def list_experiments() -> int:
         experiment = experiments.load(name)
         runs = len(experiment.runs("tune")) + len(experiment.regimes) * len(experiment.schemes) * len(experiment.seeds)
         rows.add_row(name, experiment.question, experiment.axis, str(runs))
-    _show(rows)
+    show(rows)
     return 0
 
 
@@ -344,10 +344,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             config=(tyro.conf.FlagCreatePairsOff,),
         )
     except (BenchmarkError, OSError) as error:
-        _say(f"error: {error}")
+        say(f"error: {error}")
         return 2
     except KeyboardInterrupt as stop:
-        _say(f"interrupted: {stop}")
+        say(f"interrupted: {stop}")
         return 130
     return status_code
 
@@ -365,7 +365,7 @@ def _report_failures(failures: Sequence[runner.Failure]) -> None:
     for failure in failures:
         runs.setdefault(failure.error, []).append(failure.run_id)
     for error, ids in runs.items():
-        _say("\nfailed: " + "\nfailed: ".join(ids) + f"\n{error}")
+        say("\nfailed: " + "\nfailed: ".join(ids) + f"\n{error}")
 
 
 def _parse_shard(text: str) -> tuple[int, int]:
@@ -382,7 +382,7 @@ def _choose_rates(experiment: Experiment, root: Path) -> dict[str, Rate]:
     table = Table("scheme", "learning rate", title=f"{experiment.name}: chosen of {grid}")
     for scheme, rate in rates.items():
         table.add_row(scheme, spell_rate(rate))
-    _show(table)
+    show(table)
     return rates
 
 
@@ -422,19 +422,6 @@ def _cell(interval: Interval) -> str:
     if math.isnan(interval.low):
         return f"{interval.estimate:.3f}"
     return f"{interval.estimate:.3f} ({interval.low:.3f}, {interval.high:.3f})"
-
-
-def _show(table: Table) -> None:
-    """Print a table; where there is no terminal, as wide as it likes."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = 1000
-    console.print(table)
-
-
-def _say(text: str) -> None:
-    """Print beside the results, literally: run names and tracebacks are no markup."""
-    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -26,10 +26,10 @@ import numpy.typing as npt
 import torch
 import tyro
 from joblib import Parallel, delayed
-from rich.console import Console
 from rich.table import Table
 
 import agentic_gym
+from agentic_gym.console import show
 from agentic_gym.families.chain import Chain
 from algos import GroupPPO, make_scheme
 from algos.advantages import advantages
@@ -306,7 +306,7 @@ def main(options: Options) -> None:
         numbers = (f"{entry[name]:.3f}" for name in ("cosine", "bias_cosine", "signal_to_noise"))
         where = f"spread {s['spread']:g}, G {s['group_size']}, noise {s['noise']:g}"
         table.add_row(where, entry["scheme"], *numbers, shares)
-    Console(width=120).print(table)
+    show(table)
     if options.json is not None:
         command = f"python -m benchmarks.microscope --n {options.n} --policies {options.policies}"
         document = {"command": command, "seen": seen}

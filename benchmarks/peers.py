@@ -26,12 +26,12 @@ from typing import Any
 
 import torch
 import tyro
-from rich.console import Console
 from rich.table import Table
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
 import agentic_gym  # noqa: F401
+from agentic_gym.console import show
 from agentic_gym.sb3 import AgenticVecEnv
 from algos import GroupPPO
 from benchmarks.store import write_text
@@ -186,7 +186,7 @@ def main(options: Options) -> None:
         *where, by_trainer = setting.values()
         for trainer, rate in by_trainer.items():
             table.add_row(*map(str, where), trainer, f"{rate:,.0f}")
-    Console().print(table)
+    show(table)
     if options.json is not None:
         packages = ("torch", "stable-baselines3", "tianshou", "sbx-rl", "rejax", "jax")
         document = {

@@ -18,8 +18,8 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 import tyro
-from rich.console import Console
 
+from agentic_gym.console import say
 from benchmarks import experiments, store
 from benchmarks.experiment import BenchmarkError, Experiment
 from plots.style import figures_of, save, write_caption
@@ -136,7 +136,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         return tyro.cli(main, prog="python -m plots", args=given or ["--help"], config=(tyro.conf.FlagCreatePairsOff,))
     except (BenchmarkError, OSError) as error:
-        Console(stderr=True).print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        say(f"error: {error}")
         return 2
 
 
