@@ -62,7 +62,7 @@ def test_list(type_lines: Type) -> None:
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Print as to a terminal of 80 columns."""
     terminal = functools.partial(Console, force_terminal=True, width=80, color_system=None)
-    monkeypatch.setattr("agentic_gym.__main__.Console", terminal)
+    monkeypatch.setattr("agentic_gym.console.Console", terminal)
 
 
 @pytest.mark.usefixtures("narrow")

@@ -50,7 +50,7 @@ def test_schemes_lists_every_recipe(printed):
 
 def test_schemes_can_be_read_in_80_columns(printed, monkeypatch):
     terminal = functools.partial(Console, force_terminal=True, width=80, color_system=None)
-    monkeypatch.setattr("algos.__main__.Console", terminal)
+    monkeypatch.setattr("agentic_gym.console.Console", terminal)
     out = printed("schemes")
     assert all(f"\n│ {name} " in out for name in RECIPES)
     assert max(map(len, out.splitlines())) <= 80 and "…" not in out
