@@ -78,6 +78,7 @@ CLAIMS: tuple[Claim, ...] = (
         "dr-grpo-length", "Dr.GRPO, arXiv 2503.20783",
         "Dividing each rollout's loss by its length makes outputs longer than a constant divisor does.",
         "dr_grpo", "grpo:scale=none", CHAIN_FILLER, metric="tokens@end", direction="less",
+        note="tokens of all rollouts, of which few are wrong at the end; the paper's are those of wrong answers",
     ),
     _claim(
         "dr-grpo-difficulty", "Dr.GRPO, arXiv 2503.20783",
@@ -123,12 +124,14 @@ CLAIMS: tuple[Claim, ...] = (
         "rloo-small-groups", "RLOO, arXiv 2402.14740",
         "Leaving the rollout out of its own baseline helps in groups of 2.",
         "rloo", "rloo:baseline_kind=mean", CHAIN, short(n_prompts=32, group_size=2),
+        note="the advantages differ by a constant factor only, which Adam takes out",
     ),
     _claim(
         "mc-grpo-small-groups", "MC-GRPO, arXiv 2601.22582",
         "A median baseline beats the mean in groups of 4.", "mc_grpo", "grpo", CHAIN,
         short(n_prompts=16, group_size=4),
-        note="noise-free binary rewards, where the spread about the median is often 0",
+        note="noise-free binary rewards, where the spread about the median is often 0; even groups, where the "
+        "paper draws one more rollout for the median",
     ),
     _claim(
         "opo-length", "OPO, arXiv 2505.23585",
@@ -144,6 +147,7 @@ CLAIMS: tuple[Claim, ...] = (
         "maxrl-difficulty", "MaxRL, arXiv 2602.02710",
         "Dividing by the mean reward serves hard environments better than dividing by the spread.",
         "maxrl", "grpo", DIFFICULTIES, LONG, metric="score.worst",
+        note="the worst environment is nearly always `Search`, not the one with the hardest prompts",
     ),
     _claim(
         "gapo-robust-noise", "GAPO for code, arXiv 2510.21830",
@@ -159,6 +163,7 @@ CLAIMS: tuple[Claim, ...] = (
         "agentrl-cross-policy", "AgentRL, arXiv 2510.04206",
         "Messages from a stale copy keep exploration and raise the final score.",
         "agentrl:sampling=cross_policy", "agentrl", CHAIN, metric="score@end",
+        note="one environment, and a stale copy that is renewed once in the run; the paper trains long on many tasks",
     ),
     _claim(
         "erpo-scale", "AutoForge (ERPO), arXiv 2512.22857",
@@ -169,7 +174,7 @@ CLAIMS: tuple[Claim, ...] = (
         "erpo-batch", "AutoForge (ERPO), arXiv 2512.22857",
         "With unequal reward scales the environment's spread beats the batch's.",
         "erpo", "erpo:scale=batch", SCALES, LONG, metric="score.worst",
-        note="the environment with the smallest rewards decides, if it is the worst",
+        note="the worst environment is `Search`, not the one with the smallest rewards",
     ),
     _claim(
         "igpo-search", "IGPO, arXiv 2510.14967",
@@ -228,7 +233,7 @@ CLAIMS: tuple[Claim, ...] = (
         "A tracked baseline with one rollout per prompt beats groups of 8 at equal rollouts.",
         "spo", "grpo:aggregation=token_mean,clip_high=0.28", CHAIN_FEW_PROMPTS,
         short(n_prompts=64, group_size=1, eval_split="train"), control_budget=short(eval_split="train"),
-        note="8 prompts, so that the tracker sees each often; measured on these",
+        note="8 prompts, which the tracker sees often, also within an update; drawn with priorities; measured on these",
     ),
     _claim(
         "disco-frequency", "DISCO, arXiv 2505.15074",
@@ -271,6 +276,7 @@ CLAIMS: tuple[Claim, ...] = (
         "dapo-token-mean", "DAPO, arXiv 2503.14476",
         "The token mean curbs the growth of long wrong answers.",
         GRPO_TOKEN, "grpo", CHAIN_FILLER, metric="tokens@end", direction="less",
+        note="tokens of all rollouts, of which few are wrong at the end",
     ),
     _claim(
         "gspo-off-policy", "GSPO, arXiv 2507.18071",
@@ -281,6 +287,7 @@ CLAIMS: tuple[Claim, ...] = (
         "gspo-one-update", "GSPO, arXiv 2507.18071",
         "With one update per batch the ratio's level makes no difference.",
         "gspo", "grpo", CHAIN, short(n_epochs=1, n_minibatches=1), direction="equal",
+        note="an identity of the formulas: it checks the implementation",
     ),
     _claim(
         "cispo-off-policy", "CISPO, arXiv 2506.13585",
@@ -295,7 +302,7 @@ CLAIMS: tuple[Claim, ...] = (
         "gapo-clip", "GAPO (clipping), arXiv 2609.00444",
         "Room to grow in proportion to the advantage helps on hard prompts.",
         "gapo", "gapo:bounds=fixed", CHAIN, short(n_epochs=8, n_minibatches=4, warmstart_success=0.05),
-        tune_width=True,
+        tune_width=True, note="the tuned width is so wide that the clip hardly acts",
     ),
     _claim(
         "dcpo-clip", "DCPO, arXiv 2509.02333",
@@ -308,11 +315,11 @@ CLAIMS: tuple[Claim, ...] = (
         "m2po", GRPO_TOKEN, CHAIN, short(staleness=8),
     ),
     _claim(
-        "critic-long-horizon", "study of REINFORCE variants for agents, arXiv 2511.03527",
+        "critic-long-horizon", "study of GRPO in classical RL, arXiv 2511.03527",
         "A critic pays off on long horizons.", "ppo", "grpo", CHAIN_GRADED,
     ),
     _claim(
-        "small-groups", "study of REINFORCE variants for agents, arXiv 2511.03527",
+        "small-groups", "study of GRPO in classical RL, arXiv 2511.03527",
         "Small groups beat large ones at equal rollouts.",
         "grpo", "grpo", CHAIN, short(n_prompts=16, group_size=4), control_budget=short(n_prompts=2, group_size=32),
     ),
@@ -320,6 +327,7 @@ CLAIMS: tuple[Claim, ...] = (
         "no-kl-collapse", "study of GRPO under sparse reward, arXiv 2604.06159",
         "Under a sparse final reward GRPO without KL ends lower than with it.",
         "grpo:kl=k3,kl_coef=0.01", "grpo", CHAIN, OFF_POLICY, metric="score@end",
+        note="here GRPO without KL does not collapse, so there is nothing to prevent",
     ),
     _claim(
         "masking-dead-groups", "study of GRPO under sparse reward, arXiv 2604.06159",
