@@ -37,7 +37,7 @@ from algos.progress import TurnProgress
 from algos.rows import IntArray, Rows, ScalarRows, Tick, VectorRows, make_rows
 from algos.sampling import Overlong, Trainer, UniformPrompts
 from algos.sampling.overlong import MaskTruncated, check_mask, loss_batch, make_overlong, without_truncated
-from algos.scheme import SchemeLike, make_scheme
+from algos.scheme import SchemeLike, make_scheme, reads_no_returns
 from algos.settings import (
     check_rate,
     check_registered,
@@ -76,7 +76,7 @@ class GroupPPO(BaseAlgorithm):
         n_minibatches: optimiser steps per pass; minibatches are cut in rollouts.
         learning_rate: a number or an SB3 schedule.
         max_grad_norm: the gradient's norm is clipped to this, > 0; None does not clip.
-        ent_coef: weight of an entropy bonus, >= 0.
+        ent_coef: weight of an entropy bonus, >= 0, averaged over tokens as the scheme's aggregation does.
         vf_coef: weight of the critic's squared error, for schemes with a critic.
         staleness: rollouts are written by the policy of this many updates ago.
         overlong: DAPO's penalty on long rollouts: an ``Overlong`` or a dict of its attributes, or None.
@@ -151,6 +151,11 @@ class GroupPPO(BaseAlgorithm):
         self.vf_coef = non_negative("vf_coef", vf_coef)
         self.staleness = check_integer("staleness", staleness, 0, 1000)
         self.overlong = make_overlong(overlong)
+        if self.overlong is not None and reads_no_returns(self.scheme.signal):
+            raise ValueError(
+                f"overlong={self.overlong} has no effect with signal={self.scheme.signal!r}, which reads the "
+                "components of the rewards, not the rewards."
+            )
         self.mask_truncated = check_mask(mask_truncated)
         if reference_interval is not None:
             check_integer("reference_interval", reference_interval, 1, 10**9)

@@ -51,6 +51,8 @@ TAGS: dict[str, tuple[str, ...]] = {
     "whole_groups": OF_LOSS,
     "of_minibatch": OF_LOSS,
     "in_reward": ("kl",),
+    "of_rollouts": ("bounds",),
+    "without_returns": ("signal",),
     "compares": ("sampling",),
 }
 """Tag -> the axes that ask about it."""

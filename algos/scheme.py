@@ -375,11 +375,21 @@ def _check_combination(values: Mapping[str, Any]) -> None:
                 f"{name}={values[name]!r} is a level of turns, but signal={values['signal']!r} gives one number per "
                 "rollout."
             )
+    if reads_no_returns(values["signal"]) and "in_reward" in parts.find("kl", values["kl"]).tags:
+        raise ValueError(
+            f"kl={values['kl']!r} has no effect with signal={values['signal']!r}, which reads the components of the "
+            "rewards, not the rewards: take a penalty in the loss."
+        )
     if values["dead_groups"] == "excluded" and not _dead_are_silent(values):
         raise ValueError(
             "dead_groups='excluded' needs signal='outcome', baseline='prompt' of a kind within the range of the "
             "group's returns, and singleton='zero': otherwise groups whose returns are all equal have a signal."
         )
+
+
+def reads_no_returns(signal: str) -> bool:
+    """Whether a signal reads the components of the rewards only, so that a penalty on returns is lost on it."""
+    return "without_returns" in parts.find("signal", signal).tags
 
 
 def _dead_are_silent(values: Mapping[str, Any]) -> bool:

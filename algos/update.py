@@ -96,7 +96,7 @@ class UpdateTensors:
             value_weights=value_weights,
             rollout=torch.from_numpy(data.batch.turn_rollout),
             n_rollouts=len(data.batch),
-            columns={**columns, **prepared_columns(scheme, data.batch if loss_batch is None else loss_batch, credit)},
+            columns={**columns, **prepared_columns(scheme, loss_batch or data.batch, credit, data.batch)},
             prompt=torch.from_numpy(data.batch.level("prompt").ids) if keeps_groups(scheme) else None,
             own_means=counts_minibatches(scheme),
         )

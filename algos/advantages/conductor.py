@@ -86,7 +86,8 @@ def _after_update(
 
 @part(
     "signal", "conductor", source="MAESTRO, arXiv 2601.07208; SEEN-NOTE; stand-ins INFERRED",
-    uses=["baseline", "scale"], needs=["components", "context"], after_update=_after_update,
+    uses=["baseline", "scale"], needs=["components", "context"], tags=["without_returns"],
+    after_update=_after_update,
     ranges={
         "emphasis": (0.0, 1.0), "temperature": (1e-6, np.inf), "conductor_step": (0.0, np.inf),
         "entropy_bonus": (0.0, np.inf), "interval": (1, 10**9),

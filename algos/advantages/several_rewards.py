@@ -17,7 +17,7 @@ GATE = {"gate": (0, 1000), "gate_threshold": (-np.inf, np.inf)}
 
 @part(
     "signal", "components", source="GDPO, arXiv 2601.05242; SEEN-PAPER (eqs 4 to 8)",
-    uses=["baseline", "scale"], needs=["components"], ranges=GATE,
+    uses=["baseline", "scale"], needs=["components"], ranges=GATE, tags=["without_returns"],
 )  # fmt: skip
 def components(
     scheme: Scheme,
@@ -47,7 +47,7 @@ def components(
 
 @part(
     "signal", "component_sum", source="the common practice; TRL's sum_then_normalize; SEEN-CODE",
-    uses=["baseline", "scale"], needs=["components"], ranges=GATE,
+    uses=["baseline", "scale"], needs=["components"], ranges=GATE, tags=["without_returns"],
 )  # fmt: skip
 def component_sum(
     scheme: Scheme,

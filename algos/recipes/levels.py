@@ -58,7 +58,7 @@ LEVELS: dict[str, Recipe] = {
             dual_clip=2.0, aggregation="token_mean", options=(("forgetting", "updates"),),
         ),
         source="SPO++, arXiv 2608.24870",
-        certainty="SEEN-NOTE; its constant 2 read as the dual clip: INFERRED",
+        certainty="SEEN-NOTE; its constant 2 read as the dual clip, no cap of importances, uniform prompts: INFERRED",
         formula="as spo, whitened over tokens, forgetting 0.875 per policy update",
         fixes="residual mean under a token-mean loss; forgetting by order of arrival",
         wins="asynchronous rollouts",

@@ -128,7 +128,7 @@ LOSSES: dict[str, Recipe] = {
         ),
         source="Zheng et al., arXiv 2510.01161",
         certainty="SEEN-CODE (official); token_filter='second_moment' is AReaL's form",
-        formula="PPO's loss; bounds exp(-+tau), tau the largest with mean (log-ratio)^2 <= 0.04 over harmful tokens",
+        formula="PPO's loss; bounds exp(-+tau), tau the largest |log-ratio| with mean (log-ratio)^2 <= 0.04",
         fixes="stale data is clipped too much",
         wins="rollouts that are hundreds of updates old",
         no_op="on-policy data",

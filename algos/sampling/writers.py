@@ -42,7 +42,7 @@ def cuts(
     * ``cuts_share``: share of the group, its last rollouts (Mixed-CUTS 0.5; 1 is pure CUTS).
 
     The stored log-probabilities are the policy's own: as in the source these rollouts are a little
-    off-policy, and that is not corrected.
+    off-policy, and that is not corrected. Probabilities are those of the policy's temperature (source: 1).
     """
     prompt = trainer.groups(trainer.n_prompts)
     member = np.arange(len(prompt)) % trainer.group_size

@@ -61,6 +61,7 @@ def _room(scheme: Scheme, batch: RolloutBatch, advantages: npt.NDArray[np.float6
 @part(
     "bounds", "advantage",
     source="GAPO, arXiv 2609.00444; SEEN-NOTE; graded rewards and groups of one INFERRED", uses=WIDTHS, prepare=_room,
+    tags=["of_rollouts"],
 )  # fmt: skip
 def by_advantage(scheme: Scheme, tokens: Tokens, ratio: torch.Tensor) -> tuple[Bound, Bound]:
     """Widen the upper bound from clip_low to clip_high with the rollout's lead over its group.
@@ -85,6 +86,7 @@ def _gain_factor(
 @part(
     "bounds", "information_gain", source="A2TGPO, arXiv 2605.06200; SEEN-PAPER + SEEN-CODE",
     uses=[*WIDTHS, *SPREAD], needs=["information_gain"], prepare=_gain_factor, ranges={"gain_room": (0.0, 1.0)},
+    tags=["of_rollouts"],
 )  # fmt: skip
 def by_information_gain(
     scheme: Scheme, tokens: Tokens, ratio: torch.Tensor, *, gain_room: float = 0.3

@@ -45,13 +45,23 @@ def _policy_losses(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
 
 
 def prepared_columns(
-    scheme: Scheme, batch: RolloutBatch, advantages: npt.NDArray[np.float64]
+    scheme: Scheme, batch: RolloutBatch, advantages: npt.NDArray[np.float64], rollouts: RolloutBatch | None = None
 ) -> dict[str, torch.Tensor]:
-    """Return what the scheme's parts prepare for a whole update, name -> (M, 1) or (M, L) float32."""
+    """Return what the scheme's parts prepare for a whole update, name -> (M, 1) or (M, L) float32.
+
+    Args:
+        scheme: has the parts.
+        batch: its tokens are those in the loss.
+        advantages: (M,) or (M, L).
+        rollouts: the same with all tokens that were written, for parts that compare rollouts or turns; by
+            default the batch.
+    """
+    rollouts = batch if rollouts is None else rollouts
     columns: dict[str, torch.Tensor] = {}
     for chosen in scheme.parts:
         if chosen.prepare is not None:
-            for name, values in chosen.prepare(scheme, batch, advantages, **scheme.options_of(chosen)).items():
+            seen = rollouts if "of_rollouts" in chosen.tags else batch
+            for name, values in chosen.prepare(scheme, seen, advantages, **scheme.options_of(chosen)).items():
                 columns[name] = as_float32(values.reshape(len(values), -1))
     return columns
 
@@ -127,11 +137,12 @@ def policy_loss(
     if np.ndim(advantages) == 1:
         # Every turn's, at its first token that is not masked: there are zeros at those that are.
         values = np.take_along_axis(values, mask.cpu().numpy().argmax(axis=1)[:, None], axis=1)[:, 0]
+    rollouts = batch
     batch = without_rejected(chosen, batch, kept["old_log_prob"], kept.get("behaviour_log_prob"))
     mask = torch.as_tensor(effective_mask(chosen, batch), device=log_prob.device)
     kept = {name: torch.where(mask, tensor, 0.0) for name, tensor in kept.items()}
     credit = torch.where(mask, credit, 0.0)
-    prepared = prepared_columns(chosen, batch, values)
+    prepared = prepared_columns(chosen, batch, values, rollouts)
     tokens = Tokens(
         **kept,
         advantage=credit,

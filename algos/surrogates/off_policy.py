@@ -152,7 +152,8 @@ def vespo(
 ) -> torch.Tensor:
     """-phi(W) A log p with phi(W) = W^power exp(decay (1 - W)), W the product of the rollout's ratios.
 
-    phi(1) = 1; weights of rollouts that have become much likelier or unlikelier vanish smoothly.
+    phi(1) = 1; weights of rollouts that have become much likelier or unlikelier vanish smoothly, and one that
+    is not finite is 0. TRL adds the mismatch of a sampler to log W; here a correction multiplies the loss instead.
     """
     each = tokens.log_ratio.detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     log_w = tokens.rollout_sum(each).clamp(LOWEST_WEIGHT, MAX_LOG_RATIO)
@@ -160,11 +161,15 @@ def vespo(
     power = pick(good, power_positive, power_negative, log_w)
     decay = pick(good, decay_positive, decay_negative, log_w).clamp(min=1e-4)
     phi = torch.exp(decay + power * log_w - decay * log_w.exp())
+    phi = torch.where(phi.isfinite(), phi, torch.zeros_like(phi))
     return -phi * tokens.advantage * tokens.log_prob
 
 
 @part(
-    "surrogate", "dro", source="DRO; SEEN-CODE (verl). Kimi k1.5; SEEN-CODE (ROLL)", ranges={"dro_beta": NOT_NEGATIVE}
+    "surrogate",
+    "dro",
+    source="DRO; SEEN-CODE (verl). Kimi k1.5; SEEN-CODE (ROLL)",
+    ranges={"dro_beta": (1e-9, math.inf)},
 )
 def dro(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, dro_beta: float = 0.1) -> torch.Tensor:
     """-A log p + beta / 2 (log ratio)^2: no clip; the square pulls back to the old policy.

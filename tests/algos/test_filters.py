@@ -223,7 +223,7 @@ def test_what_is_rejected_must_be_finite_and_in_shape(denominator):
             policy_loss(scheme, zeros, zeros, [1.0, -1.0], batch, behaviour_log_prob=bad)
 
 
-@pytest.mark.parametrize("recipe", ["grpo:aggregation=token_mean", "gvpo", "aspo"])
+@pytest.mark.parametrize("recipe", ["grpo:aggregation=token_mean", "gvpo", "aspo", "a2tgpo"])
 def test_the_trainer_leaves_out_what_the_loss_does(recipe, monkeypatch):
     """With rejected tokens out of the denominators, an update's tensors are those of the public function."""
     model = GroupPPO(
@@ -250,8 +250,37 @@ def test_the_trainer_leaves_out_what_the_loss_does(recipe, monkeypatch):
     assert 0 < reduced.token_mask.sum() < data.batch.token_mask.sum()
     np.testing.assert_array_equal(made.mask.numpy(), reduced.token_mask)
     np.testing.assert_allclose(made.weights.numpy(), token_weights(model.scheme, reduced), rtol=1e-6)
-    for name, column in prepared_columns(model.scheme, reduced, seen["credit"]).items():
+    for name, column in prepared_columns(model.scheme, reduced, seen["credit"], data.batch).items():
         np.testing.assert_array_equal(made.columns[name].numpy(), column.numpy())
+
+
+@pytest.mark.parametrize("left_out", [(0, 2), (1, 0), (1, 1), (2, 1)])
+def test_bounds_that_compare_turns_see_those_outside_the_loss(left_out):
+    """Vector A of A2TGPO: an answer, or a turn, that leaves the loss does not move the others' factors."""
+    batch = RolloutBatch.from_arrays(
+        returns=[1, 0, 1], prompt=[0, 0, 0], turn_rollout=[0, 0, 0, 1, 1, 1, 2, 2],
+        token_mask=np.ones((8, 2), dtype=bool), information_gain=[0.4, 0.3, np.nan, 0.1, 0.0, np.nan, -0.2, np.nan],
+    )  # fmt: skip
+    rollout, turn = left_out
+    row = np.flatnonzero(batch.turn_rollout == rollout)[min(turn, (batch.turn_rollout == rollout).sum() - 1)]
+    mask = batch.token_mask.copy()
+    mask[row] = False
+    reduced = dataclasses.replace(batch, token_mask=mask)
+    scheme = make_scheme("a2tgpo")
+    credit = np.zeros(8)
+    whole = prepared_columns(scheme, batch, credit)["clip_factor"]
+    np.testing.assert_array_equal(prepared_columns(scheme, reduced, credit, batch)["clip_factor"], whole)
+    assert not np.array_equal(prepared_columns(scheme, reduced, credit)["clip_factor"], whole)
+
+
+@pytest.mark.parametrize("signal", ["components", "component_sum", "conductor"])
+def test_penalties_that_a_signal_does_not_read_are_refused(signal):
+    recipe = {"components": "gdpo", "component_sum": "weighted_sum", "conductor": "maestro"}[signal]
+    assert make_scheme(recipe).signal == signal and make_scheme(recipe, kl="k3", kl_coef=0.1).kl == "k3"
+    with pytest.raises(ValueError, match=f"kl='reward_k1' has no effect with signal='{signal}'"):
+        make_scheme(recipe, kl="reward_k1", kl_coef=0.1)
+    with pytest.raises(ValueError, match=r"overlong=.* has no effect with signal"):
+        GroupPPO("MessagePolicy", "agentic_gym/Report-v0", scheme=recipe, overlong={"buffer": 2}, seed=0)
 
 
 def test_a_correction_needs_the_policy_that_wrote():

@@ -243,8 +243,9 @@ def fipo_weight(own, future, advantage, high=1.2, low=1.0):
 @pytest.mark.parametrize("outlier", [None, 1.5])
 def test_fipo_equals_loops(outlier):
     batch, new, old = random_case(4)
-    old[0, 0] = new[0, 0].detach() - 2.0
     credit = np.array([0.7, -1.2, 0.3, -0.4, -0.5, 2.0])
+    cells = rollout_tokens(batch, 1)
+    old[cells[0]] = new[cells[0]].detach() - 2.0  # a token with A < 0 and a ratio above 4
     loss, _ = policy_loss(
         make_scheme("fipo", outlier_ratio=outlier, influence_low=0.8), new, old, credit[batch.turn_rollout], batch
     )
