@@ -76,8 +76,8 @@ def write(root: Path = store.RESULTS) -> list[Path]:
     found = stored_experiments(root)
     if not found:
         raise BenchmarkError(f"There are no finished experiments in {root}.")
-    documents = {name: _read(root / f"{name}.json") for name in ("claims", "microscope")}
-    text = markdown(found, documents["claims"], documents["microscope"])
+    documents = {name: _read(root / f"{name}.json") for name in ("claims", "claims_again", "microscope")}
+    text = markdown(found, documents["claims"], documents["microscope"], documents["claims_again"])
     paths = [root.parent / "RESULTS.md", root.parent / "docs" / "results.md"]
     store.write_text(paths[0], text)
     store.write_text(paths[1], text.replace("](plots/figures/", "](../plots/figures/"))
@@ -88,7 +88,12 @@ def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def markdown(found: Stored, claims: Sequence[Mapping[str, Any]] | None, microscope: Mapping[str, Any] | None) -> str:
+def markdown(
+    found: Stored,
+    claims: Sequence[Mapping[str, Any]] | None,
+    microscope: Mapping[str, Any] | None,
+    again: Sequence[Mapping[str, Any]] | None = None,
+) -> str:
     """Return the whole page."""
     parts = [HEAD, *decision_table(found), READING, *EVIDENCE]
     for experiment, table in found:
@@ -97,7 +102,7 @@ def markdown(found: Stored, claims: Sequence[Mapping[str, Any]] | None, microsco
         stored = {experiment.name: (experiment, table) for experiment, table in found}
         parts += prediction.section(stored, microscope["seen"], microscope["command"])
     if claims:
-        parts += claims_section(claims)
+        parts += claims_section(claims, again)
     missing = [name for name in experiments.names() if name not in {experiment.name for experiment, _ in found}]
     if missing:
         parts += ["## Not run yet", "", ", ".join(f"`{name}`" for name in missing) + ".", ""]
@@ -420,8 +425,8 @@ def _cell(summary: Mapping[str, Interval] | None, entry: Comparison | None, sche
     return f"{mean.estimate:.3f} [{mean.low:.3f}, {mean.high:.3f}]{mark}"
 
 
-def claims_section(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The scoreboard."""
+def claims_section(entries: Sequence[Mapping[str, Any]], again: Sequence[Mapping[str, Any]] | None = None) -> list[str]:
+    """The scoreboard, and what became of it when all reported runs were made again."""
     counts = Counter(entry["verdict"] for entry in entries)
     lines = [
         "## Do the published claims replicate?",
@@ -436,6 +441,7 @@ def claims_section(entries: Sequence[Mapping[str, Any]]) -> list[str]:
         "width at the edge of its grid might be better beyond it. Intervals are percentile bootstraps, which cover "
         "about 92 % with 20 seeds: a verdict whose interval ends near 0 is uncertain.",
         "",
+        *_repeated(entries, again or ()),
         "![The claims](plots/figures/claims.png)",
         "",
     ]
@@ -457,6 +463,22 @@ def claims_section(entries: Sequence[Mapping[str, Any]]) -> list[str]:
         "`python -m benchmarks claims`, "
         "`python -m benchmarks.claims.untrained --jobs 2 --json results/claims_untrained.json`, "
         "`python -m benchmarks scoreboard --write`, `python -m plots claims`",
+        "",
+    ]
+
+
+def _repeated(entries: Sequence[Mapping[str, Any]], again: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which verdicts are others where all reported runs were made again."""
+    verdicts = {entry["key"]: entry["verdict"] for entry in again}
+    pairs = [(entry, verdicts[entry["key"]]) for entry in entries if entry["key"] in verdicts]
+    if not pairs:
+        return []
+    changed = [f"`{entry['key']}` ({verdict})" for entry, verdict in pairs if verdict != entry["verdict"]]
+    return [
+        "Made again in one go, where several versions and machines had made the stored runs, with the same seeds and "
+        f"learning rates, {len(pairs) - len(changed)} of {len(pairs)} claims have the same verdict"
+        + (f"; not: {', '.join(changed)}" if changed else "")
+        + " (`make reproduce ROOT=fresh/results`, whose `claims.json` is `results/claims_again.json`).",
         "",
     ]
 

@@ -82,6 +82,14 @@ def test_the_claims_are_counted_and_sorted_by_verdict():
     assert "*(in a special case)*" in text and "`rloo` (other budget)" in text and "+0.100 [+0.050, +0.150]" in text
 
 
+def test_the_page_says_which_verdicts_changed_when_the_runs_were_made_again():
+    entries = [entry("one", "replicates"), entry("two", "contradicted"), entry("three", "replicates")]
+    again = [entry("one", "inconclusive"), entry("two", "contradicted")]
+    text = "\n".join(report.claims_section(entries, again))
+    assert "1 of 2 claims have the same verdict; not: `one` (inconclusive)" in text
+    assert "Made again" not in "\n".join(report.claims_section(entries))
+
+
 def test_the_page_is_written_twice(found, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "stored_experiments", lambda root: found)
     (tmp_path / "results").mkdir()
