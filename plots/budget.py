@@ -17,7 +17,7 @@ from benchmarks.experiment import Experiment, spell_rate
 from benchmarks.experiments.budget import REACHED
 from benchmarks.statistics import Interval, median_interval
 from benchmarks.store import NoResultsError
-from plots.style import BLUE, GREY, SETTINGS, caption
+from plots.style import BLUE, GREY, SETTINGS, caption, tuning
 
 Turns = dict[str, dict[str, Interval]]
 """Regime -> scheme -> turns, in the order of the axis and of the experiment."""
@@ -71,7 +71,7 @@ def describe(experiment: Experiment, table: pa.Table) -> str:
     return caption(
         f"{experiment.question} Environment turns until the normalised score (0 random, 1 expert) first reaches "
         f"{REACHED:g}, interpolated between evaluation points: median over {seeds} paired seeds with its exact 95 % "
-        f"interval; learning rate tuned per scheme; a rollout has four turns. Claim under test: {experiment.claim}",
+        f"interval; {tuning(experiment)}; a rollout has four turns. Claim under test: {experiment.claim}",
         "Fewest and most turns by regime: " + "; ".join(findings) + ".",
         *_commands(experiment),
     )

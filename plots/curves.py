@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from benchmarks.aggregate import ALPHA, against, current, run_scores
 from benchmarks.experiment import BenchmarkError, Experiment, Regime
 from benchmarks.statistics import Interval, bootstrap_interval
-from plots.style import GREY, SETTINGS, caption, enumerate_names, label_ends, looks
+from plots.style import GREY, SETTINGS, caption, enumerate_names, label_ends, looks, tuning
 
 COLUMNS = 3
 PANEL = 2.9
@@ -98,7 +98,7 @@ def describe(experiment: Experiment, table: pa.Table, regime: str | None = None)
     return caption(
         f"Normalised score (0 random, 1 expert) against environment turns in the regime {chosen.name} of "
         f"{experiment.name} ({experiment.axis}: {chosen.axis_value:g}), mean of {seeds} paired seeds with 95 % "
-        "bootstrap intervals over seeds, sampled messages on test prompts, learning rate tuned per scheme.",
+        f"bootstrap intervals over seeds, sampled messages on test prompts, {tuning(experiment)}.",
         f"After {turns:,.0f} turns {best} is highest ({panel}): {_cell(ends[best])}, from {start:.2f} "
         f"before training; {worst} is lowest: {_cell(ends[worst])}."
         f"{verdict}",

@@ -118,7 +118,7 @@ def describe(stored: Stored) -> str:
         f"normalised score over training, mean of the environments, minus that of the column's best scheme (star), "
         f"over {_seeds(found)} paired seeds. A ring: the difference is not distinguishable from 0 at 5 % (two-sided "
         "paired t-test, Holm over the column's schemes). The best is chosen on the same runs, so its lead is "
-        "flattered. Empty: not in that experiment."
+        f"flattered. Empty: not in that experiment. Left out, as too large: {enumerate_names(LEFT_OUT)}."
         + (f" Not complete enough: {enumerate_names(absent)}." if absent else ""),
         f"Best or not distinguishable from it: {'; '.join(often)} of the regimes that each is in. Never: "
         f"{enumerate_names(never)}.",

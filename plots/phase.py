@@ -18,7 +18,7 @@ from benchmarks.aggregate import ALPHA, against, best_first, choose_learning_rat
 from benchmarks.experiment import Experiment, Rate, spell_rate
 from benchmarks.statistics import Interval
 from benchmarks.store import NoResultsError
-from plots.style import GREY, SETTINGS, caption, enumerate_names
+from plots.style import GREY, SETTINGS, caption, enumerate_names, tuning
 
 CELL_WIDTH, CELL_HEIGHT = 1.15, 0.36
 LONGEST = 34
@@ -63,9 +63,7 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
         figure.text(0.01, 1 - 0.28 / height, experiment.question, fontsize=10.5, weight="bold", va="center")
         note = (
             "normalised score, mean over training (0 random, 1 expert), and half of its 95 % interval;\n"
-            f"{seeds} paired seeds, learning rate tuned per scheme"
-            + (" and regime" if experiment.rate_per_regime else "")
-            + "; dark: lowest of the panel, light: highest"
+            f"{seeds} paired seeds, {tuning(experiment)}; dark: lowest of the panel, light: highest"
         )
         figure.text(0.01, 1 - 0.46 / height, note, fontsize=8.5, color=GREY, va="top", linespacing=1.3)
         figure.text(0.01, 0.36 / height, f"columns: {experiment.axis}", color=GREY, fontsize=8.5)
@@ -96,7 +94,7 @@ def describe(experiment: Experiment, table: pa.Table) -> str:
     return caption(
         f"{experiment.question} Mean normalised score over training (0 random, 1 expert) of every scheme in every "
         f"regime (axis: {experiment.axis}), with half of its 95 % bootstrap interval over {seeds} paired "
-        f"seeds; learning rate tuned per scheme. Claim under test: {experiment.claim}",
+        f"seeds; {tuning(experiment)}. Claim under test: {experiment.claim}",
         "Highest mean by regime, and what is not distinguishable from it (paired t-test, Holm, 5 %): "
         + ("; ".join(findings) + "." if findings else "too few seeds for a comparison."),
         *_commands(experiment),

@@ -11,6 +11,7 @@ import matplotlib
 import numpy as np
 
 from benchmarks import store
+from benchmarks.experiment import Experiment
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -139,6 +140,11 @@ def caption(shown: str, finding: str, numbers: str, figure: str) -> str:
 def enumerate_names(names: Sequence[str]) -> str:
     """Join names with commas and a last "and"; "none" where there are none."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "none"
+
+
+def tuning(experiment: Experiment) -> str:
+    """Say what has a learning rate of its own."""
+    return "learning rate tuned per scheme" + (" and regime" if experiment.rate_per_regime else "")
 
 
 def write_caption(text: str, name: str, folder: Path | None = None) -> Path:
