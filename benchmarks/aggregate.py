@@ -121,8 +121,9 @@ def run_scores(table: pa.Table, phase: Phase = "report", column: str = "score") 
         run[f"final_{cell['environment']}"] = cell[f"{column}_last"]
     for run in runs.values():
         for prefix in ("", "final_"):
-            values = [run[prefix + name] for name in environments if prefix + name in run]
-            run[f"{prefix}mean"], run[f"{prefix}worst"] = float(np.mean(values)), min(values)
+            values = [run[prefix + name] for name in environments if run.get(prefix + name) is not None]
+            run[f"{prefix}mean"] = float(np.mean(values)) if values else None
+            run[f"{prefix}worst"] = min(values, default=None)
     _check_one_run_each(runs.values(), by_rate=phase == "tune")
     return _score_table(runs.values(), environments)
 

@@ -214,21 +214,27 @@ def section(stored: Mapping[str, tuple[Experiment, pa.Table]], seen: Sequence[En
     ]
 
 
+def _ends(axis: str, values: Sequence[float]) -> tuple[float, ...]:
+    """What of an axis is shown: its ends, and of group sizes also 8, at which the others are swept."""
+    return (values[0], 8, values[-1]) if axis == "group_size" else (values[0], values[-1])
+
+
 def _errors(seen: Sequence[Entry]) -> list[str]:
-    """Bias and variance of the estimates, without noise and in groups of eight."""
-    rows = [entry for entry in seen if entry["setting"]["noise"] == 0.0 and entry["setting"]["group_size"] == 8]
-    spreads = sorted({entry["setting"]["spread"] for entry in rows})
-    ends = [entry for entry in rows if entry["setting"]["spread"] in (spreads[0], spreads[-1])]
+    """Bias and variance of the estimates at the ends of the three axes."""
+    axes = ("spread", "group_size", "noise")
+    values = {axis: sorted({entry["setting"][axis] for entry in seen}) for axis in axes}
+    ends = [entry for entry in seen if all(entry["setting"][axis] in _ends(axis, values[axis]) for axis in axes)]
     return [
         "Median over base policies of the estimates' error, in units of the length of the exact gradient's part in "
         "them: the norm of the bias, and the mean squared deviation of one estimate from their mean.",
         "",
-        "| scheme | spread | bias | variance | cosine of one estimate | signal to noise |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| spread | group size | noise | scheme | bias | variance | cosine of one estimate | signal to noise |",
+        "| ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: |",
         *(
-            f"| `{entry['scheme']}` | {entry['setting']['spread']:g} | {entry['bias']:.2f} | {entry['variance']:.1f} | "
+            f"| {' | '.join(format(entry['setting'][axis], 'g') for axis in axes)} | `{entry['scheme']}` | "
+            f"{entry['bias']:.2f} | {entry['variance']:.1f} | "
             f"{entry['cosine']:.2f} | {entry['signal_to_noise']:.2f} |"
-            for entry in sorted(ends, key=lambda entry: (entry["setting"]["spread"], entry["bias"]))
+            for entry in sorted(ends, key=lambda e: (*(e["setting"][axis] for axis in axes), e["bias"]))
         ),
         "",
     ]

@@ -296,6 +296,7 @@ def evidence(experiment: Experiment, table: pa.Table) -> list[str]:
         *means_of_tokens,
         *_of_one(scores, schemes, tables, "worst", "The same of each run's worst environment"),
         *_in_question(experiment, scores, schemes, tables),
+        *wrong_answers(table, schemes, regimes),
         *reached,
         f"![{experiment.question}](plots/figures/{experiment.name}.png)",
         "",
@@ -350,6 +351,25 @@ def _score_table(
             + " |"
             for scheme, cells in first.items()
         ),
+    ]
+
+
+def wrong_answers(table: pa.Table, schemes: Sequence[str], regimes: Sequence[str]) -> list[str]:
+    """The lengths of rollouts without success, where they were stored."""
+    if "tokens_wrong" not in table.column_names:
+        return []
+    tokens = table["tokens_wrong"]
+    known = pc.if_else(pc.is_nan(tokens), pa.scalar(None, tokens.type), tokens)
+    lengths = run_scores(table.set_column(table.column_names.index("tokens_wrong"), "tokens_wrong", known),
+                         column="tokens_wrong")  # fmt: skip
+    tables = {name: summarise(lengths, name) for name in regimes}
+    compared = {name: against(lengths, name, REFERENCE) for name in regimes}
+    first = {scheme: f"`{scheme}`" for scheme in schemes}
+    return [
+        "Tokens per rollout without success, mean over training:",
+        "",
+        *_score_table("scheme", "---", first, tables, compared, "mean"),
+        "",
     ]
 
 

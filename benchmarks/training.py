@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import os
 import time
 import warnings
@@ -112,10 +113,16 @@ class _Examiner:
             "dead_groups": float(logged.get("group/frac_reward_zero_std", np.nan)),
             "entropy": float(logged.get("rollout/entropy", np.nan)),
             "tokens": float(data.batch.tokens_per_rollout[members].mean()),
+            "tokens_wrong": _mean_or_nan(data.batch.tokens_per_rollout[members & ~data.success]),
             "length": float(data.batch.turns_per_rollout[members].mean()),
             "pass_at_k": _pass_at_k(data, members),
             "wall_s": wall,
         }
+
+
+def _mean_or_nan(values: npt.NDArray[Any]) -> float:
+    """Return the mean, NaN where there is nothing."""
+    return float(values.mean()) if len(values) else math.nan
 
 
 def _pass_at_k(data: Trajectories, members: npt.NDArray[np.bool_]) -> float:
