@@ -183,8 +183,9 @@ What follows is our reading of the tables; each sentence names where its numbers
   amounts of noise and group sizes much as training does, but hardly better than their values alone, and says little
   about schemes at one of them ("Does the microscope predict the learning curves?").
 * **Little or nothing to see here:** dividing by the spread or not in one environment (`curvature`), how losses are
-  aggregated over filler (`aggregation`, and with environments of unlike length `length_spread`), how several rewards
-  are joined, whatever their ranges (`multi_reward`) and number (`number_of_rewards`; `gdpo` gains a little with three).
+  aggregated over filler (`aggregation`, where wrong answers' lengths differ by less than a token, and with
+  environments of unlike length `length_spread`), how several rewards are joined, whatever their ranges
+  (`multi_reward`) and number (`number_of_rewards`; `gdpo` gains a little with three).
 """
 
 IN_QUESTION = {

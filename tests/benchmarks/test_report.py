@@ -105,3 +105,17 @@ def test_the_page_is_written_twice(found, tmp_path, monkeypatch):
 def test_nothing_stored_is_an_error(tmp_path):
     with pytest.raises(BenchmarkError, match="There are no finished experiments"):
         report.write(tmp_path)
+
+
+def test_lengths_of_wrong_answers_leave_out_runs_without_any(found):
+    import pyarrow as pa
+
+    experiment, table = found[0]
+    regimes = [regime.name for regime in experiment.regimes]
+    assert report.wrong_answers(table, ["grpo"], regimes) == []
+    rows = table.to_pylist()
+    for row in rows:
+        row["tokens_wrong"] = np.nan if row["seed"] == experiment.seeds[0] else 7.0 + 3.0 * (row["scheme"] == "rloo")
+    text = "\n".join(report.wrong_answers(pa.Table.from_pylist(rows), ["grpo", "rloo"], regimes))
+    assert "| `grpo` | 7.000 [7.000, 7.000] |" in text and "| `rloo` | 10.000 [10.000, 10.000]" in text
+    assert "nan" not in text
