@@ -52,6 +52,8 @@ class RolloutBatch:
         token_value: (M, L) the critic's value before each token, or None.
         final_value: (N,) the critic's value where the rollout was truncated, 0 where it
             terminated, or None.
+        token_penalty: (M, L) what is taken from each token's credit before whitening, see ``surrogates.kl``,
+            or None.
         max_tokens: largest number of tokens a rollout can have; the divisor of the ``constant``
             aggregation where the scheme does not give one.
         assumed: names of the levels that were not given, so that all rollouts share one.
@@ -80,6 +82,7 @@ class RolloutBatch:
     value: FloatArray | None = None
     token_value: FloatArray | None = None
     final_value: FloatArray | None = None
+    token_penalty: FloatArray | None = None
     max_tokens: int = 1
     assumed: tuple[str, ...] = ()
 
@@ -109,6 +112,7 @@ class RolloutBatch:
         value: npt.ArrayLike | None = None,
         token_value: npt.ArrayLike | None = None,
         final_value: npt.ArrayLike | None = None,
+        token_penalty: npt.ArrayLike | None = None,
         max_tokens: int | None = None,
     ) -> RolloutBatch:
         """Build a batch from your own rollouts.
@@ -137,6 +141,7 @@ class RolloutBatch:
             value: (M,) critic values, for schemes with a critic.
             token_value: (M, L) critic values before each token.
             final_value: (N,) critic values after truncated rollouts.
+            token_penalty: (M, L) what is taken from each token's credit before whitening.
             max_tokens: see the class; default: those of the longest rollout that counts.
 
         Raises:
@@ -172,6 +177,7 @@ class RolloutBatch:
             value=_optional("value", value, m),
             token_value=_optional("token_value", token_value, m, mask.shape[1]),
             final_value=_optional("final_value", final_value, n),
+            token_penalty=_optional("token_penalty", token_penalty, m, mask.shape[1]),
             assumed=tuple(name for name, ids in (("environment", environment), ("task", task)) if ids is None),
         )
         batch.check_returns()

@@ -375,10 +375,11 @@ def _check_combination(values: Mapping[str, Any]) -> None:
                 f"{name}={values[name]!r} is a level of turns, but signal={values['signal']!r} gives one number per "
                 "rollout."
             )
-    if reads_no_returns(values["signal"]) and "in_reward" in parts.find("kl", values["kl"]).tags:
+    in_returns = _option_values(values["options"]).get("bears", "rollout") == "rollout"
+    if reads_no_returns(values["signal"]) and "in_reward" in parts.find("kl", values["kl"]).tags and in_returns:
         raise ValueError(
             f"kl={values['kl']!r} has no effect with signal={values['signal']!r}, which reads the components of the "
-            "rewards, not the rewards: take a penalty in the loss."
+            "rewards, not the rewards: take a penalty in the loss, or let tokens bear their own (bears='own')."
         )
     if values["dead_groups"] == "excluded" and not _dead_are_silent(values):
         raise ValueError(

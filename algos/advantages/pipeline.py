@@ -29,7 +29,8 @@ def advantages(scheme: SchemeLike, batch: RolloutBatch, memory: Memory | None = 
             remembers nothing.
 
     Returns:
-        float64 array (M,), shared by all tokens of a turn; (M, L) for schemes that credit tokens.
+        float64 array (M,), shared by all tokens of a turn; (M, L) for schemes that credit tokens, and where
+        the batch has a ``token_penalty``.
 
     Raises:
         ValueError: if the scheme needs a column that the batch does not have, or that is not finite
@@ -46,6 +47,8 @@ def advantages(scheme: SchemeLike, batch: RolloutBatch, memory: Memory | None = 
     if not per_turn and _is_per_turn("weights", chosen.weights):
         credit, per_turn = credit[batch.turn_rollout], True
     credit = chosen.run("weights", credit, Table(batch, memory, per_turn))
+    if batch.token_penalty is not None:
+        credit, per_turn = _less_penalty(credit if per_turn else credit[batch.turn_rollout], batch), True
     if chosen.whitening != "none":
         credit = _whitened(chosen, credit, batch, per_turn)
     return credit if per_turn else credit[batch.turn_rollout]
@@ -92,6 +95,12 @@ def _warn_of_levels(scheme: Scheme, batch: RolloutBatch) -> None:
 def _is_per_turn(axis: str, name: str) -> bool:
     """Whether a part returns (M,) or (M, L) instead of (N,)."""
     return "per_turn" in parts.find(axis, name).tags
+
+
+def _less_penalty(credit: FloatArray, batch: RolloutBatch) -> FloatArray:
+    """Take tokens' own penalties (M, L) from credit, (M,) or (M, L)."""
+    counted = batch.token_mask & batch.counted[batch.turn_rollout][:, None]
+    return np.asarray(credit.reshape(batch.n_turns, -1) - np.where(counted, batch.column("token_penalty"), 0.0))
 
 
 def _whitened(scheme: Scheme, credit: FloatArray, batch: RolloutBatch, per_turn: bool) -> FloatArray:

@@ -75,7 +75,7 @@ OUTCOME: dict[str, Recipe] = {
             eps=1e-8, eps_placement="inside", aggregation="token_mean",
         ),
         source="Hu et al., arXiv 2501.03262",
-        certainty="SEEN-NOTE (equations), SEEN-CODE (verl); no KL term here",
+        certainty="SEEN-NOTE (equations), SEEN-CODE (verl); the KL term is kl=reward_k1,bears=following",
         formula="A = (r - mean_batch) / sqrt(var_batch + eps), over tokens",
         fixes="local normalisation is biased and overfits",
         wins="few prompts, one rollout per prompt",

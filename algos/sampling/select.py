@@ -24,8 +24,8 @@ PER_ROLLOUT = frozenset(
 PER_TURN = frozenset(
     {
         "turn_reward", "token_mask", "information_gain", "process_reward", "state_key", "entropy", "log_prob",
-        "probability_square", "value", "token_value", "features", "state", "position", "previous", "ground_truth",
-        "stale",
+        "probability_square", "value", "token_value", "token_penalty", "features", "state", "position", "previous",
+        "ground_truth", "stale",
     }
 )  # fmt: skip
 """Columns of ``RolloutBatch`` and of ``Trajectories`` with one row per rollout, or per turn."""

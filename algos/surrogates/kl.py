@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -26,6 +27,8 @@ MAX_DIFFERENCE = 20.0
 NEEDS = ("reference_log_prob",)
 USES = ("kl_coef", "kl_target")
 CAP = {"penalty_cap": (0.0, math.inf)}
+Bearing = Literal["rollout", "following", "own"]
+"""Whose penalties count against a token: the rollout's, its own and those of the tokens after it, or its own."""
 
 
 @dataclass
@@ -122,8 +125,13 @@ def _difference(tokens: Tokens) -> torch.Tensor:
     "kl", "reward_k1", source="RLHF practice; SEEN-CODE (verl, OpenRLHF)", uses=USES, needs=NEEDS,
     tags=["in_reward"],
 )  # fmt: skip
-def reward_k1(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
-    """Subtract the turn's sum of k1 from its reward."""
+def reward_k1(scheme: Scheme, tokens: Tokens, *, bears: Bearing = "rollout") -> torch.Tensor:
+    """Take k1 from the rewards.
+
+    * ``bears``: the penalties that count against a token: those of its whole ``rollout``, through the
+      returns (verl's grpo); those of its own and the ``following`` tokens, taken from its credit before
+      whitening (REINFORCE++, arXiv 2501.03262; SEEN-NOTE); or its ``own`` (NeMo-RL; SEEN-CODE).
+    """
     return k1(scheme, tokens)
 
 
@@ -131,8 +139,8 @@ def reward_k1(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
     "kl", "reward_k2", source="RLHF practice; SEEN-CODE (verl)", uses=USES, needs=NEEDS,
     tags=["in_reward"],
 )  # fmt: skip
-def reward_k2(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
-    """Subtract the turn's sum of k2 from its reward."""
+def reward_k2(scheme: Scheme, tokens: Tokens, *, bears: Bearing = "rollout") -> torch.Tensor:
+    """Take k2 from the rewards; ``bears`` as of ``reward_k1``."""
     return k2(scheme, tokens)
 
 
@@ -140,8 +148,10 @@ def reward_k2(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
     "kl", "reward_k3", source="RLHF practice; SEEN-CODE (verl, NeMo-RL)", uses=USES, needs=NEEDS,
     tags=["in_reward"], ranges=CAP,
 )  # fmt: skip
-def reward_k3(scheme: Scheme, tokens: Tokens, *, penalty_cap: float | None = None) -> torch.Tensor:
-    """Subtract the turn's sum of k3 from its reward; the cap as, in the loss, of ``k3``."""
+def reward_k3(
+    scheme: Scheme, tokens: Tokens, *, bears: Bearing = "rollout", penalty_cap: float | None = None
+) -> torch.Tensor:
+    """Take k3 from the rewards; ``bears`` as of ``reward_k1``, the cap as, in the loss, of ``k3``."""
     return k3(scheme, tokens, penalty_cap=penalty_cap)
 
 
@@ -149,8 +159,8 @@ def reward_k3(scheme: Scheme, tokens: Tokens, *, penalty_cap: float | None = Non
     "kl", "reward_abs", source="verl's kl_penalty; SEEN-CODE (verl)", uses=USES, needs=NEEDS,
     tags=["in_reward"],
 )  # fmt: skip
-def reward_abs(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
-    """Subtract the turn's sum of abs from its reward."""
+def reward_abs(scheme: Scheme, tokens: Tokens, *, bears: Bearing = "rollout") -> torch.Tensor:
+    """Take abs from the rewards; ``bears`` as of ``reward_k1``."""
     return absolute(scheme, tokens)
 
 
@@ -199,16 +209,38 @@ def penalised(
 
     Returns:
         The batch with each turn's penalty taken from ``turn_reward``, and all of a rollout's from
-        ``returns``; everything else is as before.
+        ``returns``; where tokens bear their own penalties, with these in ``token_penalty`` instead.
+        Everything else is as before.
     """
-    penalty = observe(scheme, batch, log_prob, reference_log_prob, memory)
-    per_rollout = totals(batch.turn_rollout, penalty, len(batch))
-    weight = coefficient(scheme, memory)
+    penalty = coefficient(scheme, memory) * observe(scheme, batch, log_prob, reference_log_prob, memory)
+    bears = bearing(scheme)
+    if bears == "own":
+        return dataclasses.replace(batch, token_penalty=penalty)
+    if bears == "following":
+        return dataclasses.replace(batch, token_penalty=from_here_on(batch, penalty))
+    per_turn = penalty.sum(axis=1)
     return dataclasses.replace(
         batch,
-        turn_reward=batch.turn_reward - weight * penalty,
-        returns=batch.returns - weight * per_rollout,
+        turn_reward=batch.turn_reward - per_turn,
+        returns=batch.returns - totals(batch.turn_rollout, per_turn, len(batch)),
     )
+
+
+def bearing(scheme: Scheme) -> str | None:
+    """Return whose penalties count against a token, see ``Bearing``; None without a penalty in the reward."""
+    bears: str | None = scheme.options_of(find("kl", scheme.kl)).get("bears")
+    return bears
+
+
+def from_here_on(batch: RolloutBatch, values: FloatArray) -> FloatArray:
+    """Return (M, L) the sum of the values of a token and of those after it in its rollout."""
+    within = np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
+    until = np.empty(batch.n_turns)
+    until[batch.in_order] = np.cumsum(within[batch.in_order, 0])
+    # Turns of later rollouts are in both terms of the difference, or in none.
+    last = batch.in_order[(batch.first_place + batch.turns_per_rollout - 1)[batch.turn_rollout]]
+    later = until[last] - until
+    return np.asarray(within + later[:, None])
 
 
 def observe(
@@ -224,17 +256,17 @@ def observe(
         memory: keeps the coefficient, and the KL for its adaptation.
 
     Returns:
-        Every turn's sum of penalties (M,), without coefficient.
+        Every token's penalty (M, L), 0 where the mask is, without coefficient.
     """
     mask = torch.as_tensor(batch.token_mask)
     tokens = Tokens(
         log_prob.double(), log_prob.double(), torch.zeros_like(mask), mask, torch.as_tensor(batch.turn_rollout),
         len(batch), reference_log_prob=reference_log_prob.double(),
     )  # fmt: skip
-    penalty = np.where(batch.token_mask, scheme.run("kl", tokens).detach().numpy(), 0.0).sum(axis=1)
+    penalty = np.where(batch.token_mask, scheme.run("kl", tokens).detach().numpy(), 0.0)
     control = controller(scheme, memory)
     kept = batch.counted & (batch.tokens_per_rollout > 0)
     control.rollouts = int(kept.sum())
-    mean = divide(totals(batch.turn_rollout, penalty, len(batch)), batch.tokens_per_rollout)[kept]
+    mean = divide(totals(batch.turn_rollout, penalty.sum(axis=1), len(batch)), batch.tokens_per_rollout)[kept]
     control.kl = float(mean.mean()) if control.rollouts else 0.0
     return np.asarray(penalty)

@@ -10,7 +10,16 @@ import torch
 from algos import GroupPPO, RolloutBatch, advantages, make_scheme, policy_loss, update_memory
 from algos.memory import Memory
 from algos.parts import choices
-from algos.surrogates.kl import coefficient, controller, in_loss, in_reward, kl_penalty, observe, penalised
+from algos.surrogates.kl import (
+    coefficient,
+    controller,
+    from_here_on,
+    in_loss,
+    in_reward,
+    kl_penalty,
+    observe,
+    penalised,
+)  # fmt: skip
 
 # Most tests give a scheme only what they are about.
 pytestmark = [
@@ -266,3 +275,80 @@ def test_the_penalty_gives_dead_groups_a_signal():
     assert not advantages(scheme, batch).any()
     result = penalised(scheme, batch, torch.tensor([[0.2], [0.4]]), torch.zeros(2, 1), Memory())
     np.testing.assert_allclose(advantages(scheme, result), [0.1, -0.1], rtol=1e-6)
+
+
+# Whose penalties count against a token.
+
+
+def interleaved_case():
+    """Two rollouts whose turns alternate, with a hole in a mask, and a third that does not count."""
+    batch = RolloutBatch.from_arrays(
+        returns=[1.0, 0.0, None], prompt=[0, 0, 0], turn_rollout=[0, 1, 0, 1, 2],
+        token_mask=[[1, 0, 1], [1, 1, 0], [1, 1, 1], [1, 0, 0], [1, 1, 1]],
+    )  # fmt: skip
+    return batch, torch.tensor([[1, 50, 2], [4, 8, 50], [16, 32, 64], [128, 50, 50], [7, 7, 7]]) / 100.0
+
+
+@pytest.mark.parametrize(
+    ("bears", "per_token"),
+    [
+        ("own", [[1, 0, 2], [4, 8, 0], [16, 32, 64], [128, 0, 0]]),
+        ("following", [[115, 0, 114], [140, 136, 0], [112, 96, 64], [128, 0, 0]]),
+    ],
+)
+def test_tokens_may_bear_penalties_of_their_own(bears, per_token):
+    batch, log_prob = interleaved_case()
+    scheme = make_scheme(f"dr_grpo:kl=reward_k1,kl_coef=0.5,bears={bears}")
+    result = penalised(scheme, batch, log_prob, torch.zeros_like(log_prob), Memory())
+    np.testing.assert_array_equal(result.returns, batch.returns)
+    credit = advantages(scheme, result)
+    expected = np.array([0.5, -0.5, 0.5, -0.5])[:, None] - 0.5 * np.array(per_token) / 100.0
+    mask = batch.token_mask[:4]
+    np.testing.assert_allclose(credit[:4][mask], expected[mask], rtol=1e-6)
+    assert not credit[4].any()
+
+
+def test_reinforce_pp_whitens_what_penalties_leave_of_the_return():
+    batch, log_prob = interleaved_case()
+    scheme = make_scheme("reinforce_pp:kl=reward_k1,kl_coef=0.5,bears=following,eps=0")
+    result = penalised(scheme, batch, log_prob, torch.zeros_like(log_prob), Memory())
+    credit = advantages(scheme, result)[batch.token_mask & (batch.turn_rollout < 2)[:, None]]
+    raw = np.array([1, 1, 0, 0, 1, 1, 1, 0]) - np.array([115, 114, 140, 136, 112, 96, 64, 128]) / 200.0
+    np.testing.assert_allclose(credit, (raw - raw.mean()) / raw.std(ddof=1), rtol=1e-6)
+
+
+def test_rollouts_without_turns_bear_nothing():
+    batch = RolloutBatch.from_arrays(returns=[1, 0], prompt=[0, 0], turn_rollout=[1], turn_reward=[0])
+    assert from_here_on(batch, np.array([[3.0]])).tolist() == [[3.0]]
+    none = RolloutBatch.from_arrays(
+        returns=[1, 0], prompt=[0, 0], turn_rollout=np.zeros(0, int), turn_reward=[], token_mask=np.zeros((0, 2))
+    )
+    assert from_here_on(none, np.zeros((0, 2))).shape == (0, 2)
+
+
+def test_with_one_token_it_does_not_matter_whose_penalties_count():
+    batch = RolloutBatch.from_arrays(returns=[1, 0, 1], prompt=[0, 0, 0])
+    log_prob = torch.tensor([[0.1], [0.5], [0.2]])
+    results = []
+    for bears in ("rollout", "following", "own"):
+        # Without a baseline, a penalty before or after it is the same.
+        scheme = make_scheme(f"reinforce:kl=reward_k1,kl_coef=1,bears={bears}")
+        results.append(advantages(scheme, penalised(scheme, batch, log_prob, torch.zeros(3, 1), Memory())).reshape(3))
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-6)
+    np.testing.assert_allclose(results[2], results[0], rtol=1e-6)
+
+
+def test_signals_of_components_take_penalties_of_tokens_only():
+    with pytest.raises(ValueError, match="bears='own'"):
+        make_scheme("gdpo:kl=reward_k1")
+    assert make_scheme("gdpo:kl=reward_k1,bears=own").kl == "reward_k1"
+
+
+@pytest.mark.parametrize("bears", ["following", "own"])
+def test_training_where_tokens_bear_their_penalties(bears):
+    model = GroupPPO(
+        **CHAIN, scheme=f"reinforce_pp:kl=reward_k1,kl_coef=0.01,bears={bears}", learning_rate=1e-2,
+    )  # fmt: skip
+    model.learn(600, log_interval=None)
+    assert all(np.isfinite(value) for value in model.logger.name_to_value.values())
+    assert model.logger.name_to_value["train/kl"] > 0

@@ -12,6 +12,7 @@ is compared, except for these habits of verl that no setting of ours reproduces:
   turn before. Our batches are given without them.
 """
 
+import dataclasses
 import functools
 import json
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 import pytest
 
 from algos import RolloutBatch, advantages, make_scheme
+from algos.surrogates.kl import from_here_on
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -113,6 +115,20 @@ def test_verl_reinforce_plus_plus(name):
     assert_equal_in_mask(case, advantages(scheme, batch), data[f"{name}/advantages"], WHITENED_WITHIN)
     raw = advantages(make_scheme(scheme, whitening="none"), batch)
     assert_equal_in_mask(case, raw, data[f"{name}/returns"], 1e-12)
+
+
+UNDISCOUNTED = [n for n, c in VERL.items() if c["estimator"] == "reinforce_plus_plus" and c["gamma"] == 1.0]
+
+
+@pytest.mark.parametrize("name", UNDISCOUNTED)
+def test_penalties_of_the_following_tokens_are_verls_returns(name):
+    """verl takes a KL from the rewards of tokens, here all they are, and sums what follows."""
+    case, data = VERL[name], reference("verl")[0]
+    mask = column(case, "mask").astype(bool)
+    penalty = -np.where(mask, column(case, case["rewards"]), 0.0)
+    batch = RolloutBatch.from_arrays(returns=np.zeros(len(mask)), prompt=column(case, "group"), token_mask=mask)
+    batch = dataclasses.replace(batch, token_penalty=from_here_on(batch, penalty))
+    assert_equal_in_mask(case, advantages("reinforce_pp", batch), data[f"{name}/advantages"], WHITENED_WITHIN)
 
 
 @pytest.mark.parametrize("name", [name for name, case in VERL.items() if case["estimator"] == "remax"])
