@@ -27,6 +27,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from agentic_gym.knobs import check_integer
 from algos.advantages import advantages, update_memory
+from algos.allocator import keep_freed_memory
 from algos.collector import OnTick, Trajectories
 from algos.diagnostics import group_metrics, rollout_metrics
 from algos.episodes import Episodes
@@ -290,6 +291,7 @@ class GroupPPO(BaseAlgorithm):
             The model.
         """
         check_integer("total_timesteps", total_timesteps, 1, 2**62)
+        keep_freed_memory()
         total = self._start(total_timesteps, reset_num_timesteps, tb_log_name)
         hooks = self._init_callback(callback)
         hooks.on_training_start(locals(), globals())

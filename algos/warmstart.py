@@ -18,6 +18,7 @@ import torch
 
 from agentic_gym.grammar import DONE
 from agentic_gym.knobs import check_integer, check_number
+from algos.allocator import keep_freed_memory
 from algos.collector import collect
 from algos.group_ppo import GroupPPO
 from algos.policies import MessagePolicy, Slots
@@ -97,6 +98,7 @@ def warmstart(
     rows = model.rows
     if not isinstance(rows, VectorRows):
         raise ValueError("warmstart needs an environment with an expert: one of agentic_gym's.")
+    keep_freed_memory()
     with limit_threads(model.n_threads):
         return _warmstart(model, rows, success_rate, rollouts, max_epochs, learning_rate, seed)
 
