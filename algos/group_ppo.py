@@ -52,7 +52,7 @@ from algos.surrogates.corrections import without_rejected
 from algos.surrogates.kl import coefficient, controller, in_loss, in_reward, observe, penalised
 from algos.surrogates.loss import loss_metrics, token_losses
 from algos.threads import limit_threads
-from algos.update import UpdateTensors, keeps_groups
+from algos.update import UpdateTensors, keeps_groups, pulls_back
 
 SILENT_UPDATES = 10
 SHOWN_TURNS = 4
@@ -411,7 +411,13 @@ class GroupPPO(BaseAlgorithm):
         metrics: list[dict[str, float]] = []
         losses = []
         # Without any signal Adam's momentum would still move the weights.
-        pulled = self.ent_coef > 0 or self.scheme.needs_critic or in_loss(self.scheme)
+        written_elsewhere = self.staleness > 0 or data.stale is not None
+        pulled = (
+            self.ent_coef > 0
+            or self.scheme.needs_critic
+            or in_loss(self.scheme)
+            or (pulls_back(self.scheme) and written_elsewhere)
+        )
         silent = not np.any(credit) and not pulled
         for epoch in range(0 if silent else self.n_epochs):
             shuffled = tensors.shuffled(self._random)

@@ -50,6 +50,7 @@ TAGS: dict[str, tuple[str, ...]] = {
     "outside": ("baseline_kind",),
     "whole_groups": OF_LOSS,
     "of_minibatch": OF_LOSS,
+    "pulls_back": ("surrogate",),
     "in_reward": ("kl",),
     "of_rollouts": ("bounds",),
     "without_returns": ("signal",),

@@ -173,6 +173,11 @@ def keeps_groups(scheme: Scheme) -> bool:
     return any("whole_groups" in chosen.tags for chosen in scheme.parts)
 
 
+def pulls_back(scheme: Scheme) -> bool:
+    """Whether the surrogate draws ratios towards 1 where there is no credit too."""
+    return any("pulls_back" in chosen.tags for chosen in scheme.parts)
+
+
 def _grouped(rank: torch.Tensor, prompt: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Move rollouts of one group together, groups in the order of their first rollouts.
 

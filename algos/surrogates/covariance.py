@@ -56,7 +56,7 @@ def clip_cov(
 
 @part(
     "surrogate", "kl_cov", source="KL-Cov, arXiv 2505.22617; SEEN-CODE (verl; its yaml has kl_cov_coef 0.1)",
-    uses=["ratio"], tags=["of_minibatch"], ranges={"kl_cov_share": SHARE, "kl_cov_coef": (0.0, math.inf)},
+    uses=["ratio"], tags=["of_minibatch", "pulls_back"], ranges={"kl_cov_share": SHARE, "kl_cov_coef": (0.0, math.inf)},
 )  # fmt: skip
 def kl_cov(
     scheme: Scheme,

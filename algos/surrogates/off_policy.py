@@ -169,6 +169,7 @@ def vespo(
     "surrogate",
     "dro",
     source="DRO; SEEN-CODE (verl). Kimi k1.5; SEEN-CODE (ROLL)",
+    tags=["pulls_back"],
     ranges={"dro_beta": (1e-9, math.inf)},
 )
 def dro(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, dro_beta: float = 0.1) -> torch.Tensor:
@@ -202,7 +203,7 @@ def _groups(
 
 
 @part(
-    "surrogate", "gvpo", source="GVPO, arXiv 2504.19599; SEEN-CODE (verl-recipe)", tags=["whole_groups"],
+    "surrogate", "gvpo", source="GVPO, arXiv 2504.19599; SEEN-CODE (verl-recipe)", tags=["whole_groups", "pulls_back"],
     prepare=_groups, ranges={"gvpo_beta": POSITIVE},
 )  # fmt: skip
 def gvpo(scheme: Scheme, tokens: Tokens, log_ratio: torch.Tensor, *, gvpo_beta: float = 0.1) -> torch.Tensor:

@@ -289,6 +289,26 @@ def test_update_without_signal_leaves_the_weights_alone():
     assert not torch.equal(before, model.policy.flat_parameters)
 
 
+@pytest.mark.parametrize(("scheme", "moves"), [("dro", True), ("gvpo", True), ("kl_cov", True), ("grpo", False)])
+def test_losses_that_pull_back_to_older_policies_do_so_without_credit(scheme, moves):
+    chain = {"env": "agentic_gym/Chain-v0", "env_kwargs": {"depth": 2, "options": 4}}
+    model = small_model(**chain, scheme=scheme, staleness=1, learning_rate=1e-2)
+    older = rollouts(model)
+    model.learn(1_000, log_interval=None)
+    model.policy.optimizer.state.clear()  # Momentum would go on.
+    silent = dataclasses.replace(
+        older.batch, returns=np.zeros(len(older.batch)), turn_reward=np.zeros(older.batch.n_turns)
+    )
+    older = dataclasses.replace(older, batch=silent)
+
+    def distance():
+        return float((model._score(older) - torch.from_numpy(older.log_prob)).square().mean())
+
+    before = distance()
+    model.train(older)
+    assert distance() < before if moves else distance() == before
+
+
 def test_gradient_that_is_not_finite_is_skipped():
     """P46."""
     model = small_model()
