@@ -25,7 +25,7 @@ def dynamic(
     scheme: Scheme,
     trainer: Trainer,
     *,
-    spread_of: Literal["return", "score", "success", "component"] = "return",
+    spread_of: Literal["return", "score", "success", "component", "any_component"] = "return",
     spread_component: int = 0,
     criterion: Literal["differ", "std", "mean"] = "differ",
     max_attempts: int = 10,
@@ -34,8 +34,8 @@ def dynamic(
     """Keep groups whose rollouts differ, and draw again for the others.
 
     * ``spread_of``: what must differ: the return (before overlong shaping), the environment's scale-free
-      score, the task's verdict, or the reward component ``spread_component``. Returns that are shaped
-      or noisy differ almost always.
+      score, the task's verdict, the reward component ``spread_component``, or any component (for schemes
+      that compare them one by one, as gdpo does). Returns that are shaped or noisy differ almost always.
     * ``criterion``: ``differ``: not all values are equal; ``std``: their sample standard deviation is
       above 1e-6; ``mean``: their mean is strictly between 0 and 1, which is for values of 0 and 1
       (three frameworks' rules; they agree on such values).
@@ -72,6 +72,10 @@ def dynamic(
 
 def _differs(data: Trajectories, spread_of: str, component: int, criterion: str) -> BoolArray:
     """Return (N,) whether the values of the rollout's group differ, by one of the rules."""
+    if spread_of == "any_component":
+        # Of none at all the first is asked for, and missing.
+        every = range(max(_n_components(data), 1))
+        return np.any([_differs(data, "component", each, criterion) for each in every], axis=0)
     batch, values = data.batch, _values(data, spread_of, component)
     groups, counted = batch.level("prompt"), batch.counted & ~np.isnan(values)
     known, weight = np.where(counted, values, 0.0), counted.astype(np.float64)
@@ -93,10 +97,13 @@ def _values(data: Trajectories, spread_of: str, component: int) -> FloatArray:
         if np.isnan(data.score).all():
             raise ValueError("spread_of='score' is not allowed here: the environment reports no score.")
         return data.score
-    size = 0 if batch.components is None else batch.components.shape[1]
-    if component >= size:
-        raise ValueError(f"spread_component={component} is not allowed: there are {size} components.")
+    if component >= _n_components(data):
+        raise ValueError(f"spread_component={component} is not allowed: there are {_n_components(data)} components.")
     return batch.column("components")[:, component]
+
+
+def _n_components(data: Trajectories) -> int:
+    return 0 if data.batch.components is None else data.batch.components.shape[1]
 
 
 @part(

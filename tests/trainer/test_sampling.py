@@ -1,6 +1,7 @@
 """Samplers inside the trainer: which rollouts an update gets, and that training can go on from a file."""
 
 import warnings
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -10,10 +11,11 @@ from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 
 import agentic_gym  # noqa: F401  registers the ids
-from algos import RECIPES, GroupPPO
+from algos import RECIPES, GroupPPO, RolloutBatch
 from algos.advantages import advantages
 from algos.policies import MessagePolicy
 from algos.progress import TurnProgress
+from algos.sampling.filters import _differs
 from algos.sampling.writers import CutsWriter
 from algos.segments import Segments
 from algos.surrogates.aggregation import token_weights
@@ -223,13 +225,26 @@ def test_p50_the_key_can_be_the_outcome_instead_of_a_shaped_return():
         return 0.01 if r % 2 else 0.02
 
     assert live_groups(collected(given(reward, "grpo:sampling=dynamic", lambda p: info))) == 4
-    for key in ("success", "score", "component,spread_component=1"):
+    for key in ("success", "score", "component,spread_component=1", "any_component"):
         model = given(reward, f"grpo:sampling=dynamic,max_attempts=2,fallback=skip,spread_of={key}", lambda p: info)
         with pytest.warns(UserWarning, match="only 0 of 4 groups differ"):
             assert len(collected(model).batch) == 0
-    for key, words in (("score", "reports no score"), ("component", "spread_component=0 .* there are 0 components")):
+    none = "spread_component=0 .* there are 0 components"
+    for key, words in (("score", "reports no score"), ("component", none), ("any_component", none)):
         with pytest.raises(ValueError, match=words):
             collected(given(reward, f"grpo:sampling=dynamic,spread_of={key}"))
+
+
+@pytest.mark.parametrize("criterion", ["differ", "std", "mean"])
+def test_one_component_that_differs_is_enough(criterion):
+    """Neither the returns nor the first component tell the last two rollouts apart."""
+    components = [[0, 0], [0, 0], [1, 0], [0, 1], [0, 1], [0, 0]]
+    batch = RolloutBatch.from_arrays(
+        returns=[0, 0, 1, 1, 1, 1], prompt=[0, 0, 1, 1, 2, 2], environment=[0] * 6, task=[0] * 6, components=components
+    )
+    data = SimpleNamespace(batch=batch)
+    assert _differs(data, "any_component", 0, criterion).tolist() == [False, False, True, True, True, True]
+    assert _differs(data, "component", 0, criterion).tolist() == [False, False, True, True, False, False]
 
 
 def test_dynamic_looks_at_returns_before_shaping():
