@@ -15,7 +15,7 @@ from algos.batch import RolloutBatch
 from algos.collector import Trajectories
 from algos.policies import MessagePolicy, Slots
 from algos.scheme import Scheme
-from algos.segments import FloatArray
+from algos.segments import FloatArray, stable_order
 from algos.surrogates.aggregation import counts_minibatches
 from algos.surrogates.loss import as_float32, prepared_columns
 from algos.surrogates.tokens import Tokens
@@ -137,8 +137,8 @@ class UpdateTensors:
         if prompt is not None:
             rank, prompt = _grouped(rank, prompt)
         place = rank[self.rollout]
-        result = self.take(torch.argsort(place, stable=True))
-        return dataclasses.replace(result, rollout=torch.sort(place, stable=True).values, prompt=prompt)
+        order = torch.from_numpy(stable_order(place.numpy(), self.n_rollouts))
+        return dataclasses.replace(self.take(order), rollout=place[order], prompt=prompt)
 
     def minibatches(self, n: int) -> Iterator[UpdateTensors]:
         """Cut into n parts of (almost) equally many rollouts; call on a shuffled instance.
