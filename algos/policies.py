@@ -30,6 +30,8 @@ from agentic_gym.grammar import DONE, Grammar, grammar_of_sizes
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 NOTHING_BEFORE = 0
+LEAST_DRAW = np.float32(2**-25)
+"""Stands in for a draw of 0; the next larger one is 2^-24."""
 SMALLEST = np.float32(-1e30)
 """Stands in for log 0, so that 0 log 0 is 0."""
 _THRESHOLD = torch.ops.aten.threshold_backward.grad_input
@@ -518,10 +520,9 @@ def _pick(probability: FloatArray, log_p: FloatArray, uniform: FloatArray | None
     if uniform is None:
         return np.argmax(log_p, axis=0)
     cumulative = np.cumsum(probability, axis=0)
-    position = (cumulative < uniform[:, slot] * cumulative[-1]).sum(axis=0)
-    # Rounding may point past the last choice with any probability.
-    last = len(probability) - 1 - np.argmax(probability[::-1] > 0, axis=0)
-    return np.minimum(position, last)
+    # Above 0 and at most the total, so that no choice without probability is met.
+    drawn = np.maximum(uniform[:, slot], LEAST_DRAW) * cumulative[-1]
+    return np.asarray((cumulative < drawn).sum(axis=0))
 
 
 def _check_temperature(temperature: Any) -> None:
