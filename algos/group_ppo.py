@@ -278,6 +278,9 @@ class GroupPPO(BaseAlgorithm):
     ) -> Self:
         """Train until at least ``total_timesteps`` turns have been taken (whole updates).
 
+        From then on the process keeps up to 1 GiB of the memory that updates free, where the C library is glibc
+        (``allocator.keep_freed_memory``).
+
         Args:
             total_timesteps: turns, all rows together.
             callback: SB3 callback(s); ``on_step`` is called once per tick of all rows, and finds ``rewards``,
