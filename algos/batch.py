@@ -17,6 +17,8 @@ LEVELS = ("prompt", "task", "environment", "batch")
 """Levels over which rollouts can share a statistic, from narrow to wide."""
 TURN_LEVELS = ("turn", "state")
 """Levels over which turns can: those of one prompt with the same index, or in the same state."""
+LARGEST = 1e100
+"""Of returns and turn rewards; squares of larger ones would not fit."""
 MOST_NAMES = 5
 """A warning names at most this many groups."""
 
@@ -195,17 +197,24 @@ class RolloutBatch:
         return int(given)
 
     def check_returns(self) -> None:
-        """Raise on infinite rewards; warn of groups that could not be scored at all.
+        """Raise on infinite or huge rewards; warn of groups that could not be scored at all.
 
         Raises:
-            ValueError: if a valid rollout has an infinite return or turn reward; names its group.
+            ValueError: if a valid rollout has an infinite return or turn reward, or one beyond ``LARGEST``; names
+                its group.
         """
-        infinite = np.isinf(self.returns)
-        infinite[self.turn_rollout[np.isinf(self.turn_reward)]] = True
-        infinite &= self.valid
-        if infinite.any():
-            group = self.prompt[infinite].tolist()[0]
-            raise ValueError(f"returns: the group prompt={group!r} has an infinite return; it must be finite.")
+        over = np.abs(self.returns) > LARGEST
+        over[self.turn_rollout[np.abs(self.turn_reward) > LARGEST]] = True
+        over &= self.valid
+        if over.any():
+            row = int(over.argmax())
+            rewards = np.append(self.turn_reward[self.turn_rollout == row], self.returns[row])
+            size = np.nanmax(np.abs(rewards))
+            raise ValueError(
+                f"returns: the group prompt={self.prompt.tolist()[row]!r} has "
+                f"{'an infinite return' if np.isinf(size) else f'a return of size {size:g}'}; it must be finite, and "
+                f"its size at most {LARGEST:g}."
+            )
         unscored = self.valid & ~self.counted
         if unscored.any():
             groups = self.level("prompt")
@@ -366,7 +375,8 @@ def _floats(name: str, values: npt.ArrayLike) -> FloatArray:
     try:
         return np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be numbers, None or NaN: {error}.") from None
+        hint = " Convert the tensor with .float() first." if "BFloat16" in str(error) else ""
+        raise ValueError(f"{name} must be numbers, None or NaN: {error}.{hint}") from None
 
 
 def _length(name: str, values: npt.NDArray[Any]) -> int:
@@ -407,7 +417,8 @@ def _ids(name: str, values: npt.ArrayLike, n: int) -> npt.NDArray[Any]:
             array = array.astype(np.object_)
     if array.shape != (n,) or array.dtype.kind not in "iuUSb":
         raise ValueError(f"{name} has shape {array.shape} and type {array.dtype}; it must be {n} integers or strings.")
-    return array
+    # What is asked for later must not follow what the caller writes into his array.
+    return array.copy()
 
 
 def _bools(name: str, values: npt.ArrayLike, ndim: int, n: int) -> BoolArray:

@@ -87,6 +87,8 @@ class GroupPPO(BaseAlgorithm):
             by the current one; None keeps the policy with which learning began.
         diagnostics_interval: every how many updates the gradient share of each environment is
             computed (it costs one backward pass per environment); 0 never.
+        max_skipped_steps: a step along a gradient that is not finite is skipped, with a warning the first
+            time; after so many in a row training stops with a ``FloatingPointError``. None never stops.
         n_threads: threads of torch and of NumPy's linear algebra while learning; None leaves them
             alone. More than one pays only for wide networks.
         env_kwargs: arguments of the environment, where ``env`` is an id.
@@ -122,6 +124,7 @@ class GroupPPO(BaseAlgorithm):
         mask_truncated: MaskTruncated = False,
         reference_interval: int | None = None,
         diagnostics_interval: int = 10,
+        max_skipped_steps: int | None = 100,
         n_threads: int | None = 1,
         env_kwargs: Mapping[str, Any] | None = None,
         policy_kwargs: dict[str, Any] | None = None,
@@ -135,6 +138,11 @@ class GroupPPO(BaseAlgorithm):
         """See the class docstring."""
         if str(device) not in ("auto", "cpu"):
             raise ValueError(f"device={device!r} is not allowed: it must be 'cpu' or 'auto'.")
+        if isinstance(policy, str) and policy not in self.policy_aliases:
+            raise ValueError(
+                f"policy={policy!r} is not allowed: it must be 'MessagePolicy', which writes any Discrete or "
+                "MultiDiscrete action, or a class made from it."
+            )
         check_seed(seed)
         check_rate(learning_rate)
         super().__init__(
@@ -162,6 +170,9 @@ class GroupPPO(BaseAlgorithm):
             check_integer("reference_interval", reference_interval, 1, 10**9)
         self.reference_interval = reference_interval
         self.diagnostics_interval = check_integer("diagnostics_interval", diagnostics_interval, 0, 10**9)
+        if max_skipped_steps is not None:
+            check_integer("max_skipped_steps", max_skipped_steps, 1, 10**9)
+        self.max_skipped_steps = max_skipped_steps
         self.n_threads = None if n_threads is None else check_integer("n_threads", n_threads, 1, 1024)
         self._check_groups()
         self._rows: Rows | None = None
@@ -172,7 +183,7 @@ class GroupPPO(BaseAlgorithm):
         self._past: deque[npt.NDArray[np.float32]] = deque(maxlen=self.staleness + 1)
         self._past_update = 0
         self._had_signal = False
-        self._skipped_steps = 0
+        self._skipped_steps = self._skipped_in_a_row = 0
         self._init_seed = int(self._random.integers(2**31))
         if env is not None:
             self._use(make_rows(env, self.n_prompts * self.group_size, env_kwargs))
@@ -269,7 +280,7 @@ class GroupPPO(BaseAlgorithm):
 
     def learn(
         self,
-        total_timesteps: int,
+        total_timesteps: int | float,
         callback: MaybeCallback = None,
         log_interval: int | None = 1,
         tb_log_name: str = "GroupPPO",
@@ -282,7 +293,7 @@ class GroupPPO(BaseAlgorithm):
         (``allocator.keep_freed_memory``).
 
         Args:
-            total_timesteps: turns, all rows together.
+            total_timesteps: turns, all rows together; a whole number, also as a float such as 1e6.
             callback: SB3 callback(s); ``on_step`` is called once per tick of all rows, and finds ``rewards``,
                 ``dones`` and ``infos`` of the rows in ``locals``.
             log_interval: updates between dumps of the logger; None never dumps.
@@ -293,9 +304,11 @@ class GroupPPO(BaseAlgorithm):
         Returns:
             The model.
         """
-        check_integer("total_timesteps", total_timesteps, 1, 2**62)
+        if isinstance(total_timesteps, float) and total_timesteps.is_integer():
+            total_timesteps = int(total_timesteps)  # 1e6, as SB3 takes it.
+        steps = check_integer("total_timesteps", total_timesteps, 1, 2**62)
         keep_freed_memory()
-        total = self._start(total_timesteps, reset_num_timesteps, tb_log_name)
+        total = self._start(steps, reset_num_timesteps, tb_log_name)
         hooks = self._init_callback(callback)
         hooks.on_training_start(locals(), globals())
         with (
@@ -524,12 +537,29 @@ class GroupPPO(BaseAlgorithm):
         norm = torch.linalg.vector_norm(flat.grad)
         length = float(norm)
         if not math.isfinite(length):
-            self._skipped_steps += 1
+            self._count_skipped()
             return
+        self._skipped_in_a_row = 0
         # Where it is close the tensors' own precision decides.
         if self.max_grad_norm is not None and length > 0.999 * self.max_grad_norm:
             flat.grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         self.policy.step()
+
+    def _count_skipped(self) -> None:
+        self._skipped_steps += 1
+        self._skipped_in_a_row += 1
+        scheme = f"surrogate={self.scheme.surrogate!r}, ratio={self.scheme.ratio!r} and bounds={self.scheme.bounds!r}"
+        if self._skipped_steps == 1:
+            warnings.warn(
+                f"a gradient is not finite, with {scheme}: its step is skipped, and counted in train/skipped_steps, "
+                "as later ones will be.",
+                stacklevel=2,
+            )
+        if self._skipped_in_a_row == self.max_skipped_steps:
+            raise FloatingPointError(
+                f"max_skipped_steps={self.max_skipped_steps} gradients in a row were not finite, with {scheme}: "
+                "nothing is being learned."
+            )
 
     def _gradient_shares(self, tensors: UpdateTensors, data: Trajectories) -> dict[str, float]:
         """Norms of the first gradient's parts as shares of their sum: by environment, and by turn index."""

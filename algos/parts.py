@@ -61,6 +61,8 @@ TAGS: dict[str, tuple[str, ...]] = {
 LOSS_COLUMNS = ("reference_log_prob",)
 """What a part may need that is no column of ``RolloutBatch``."""
 
+YOUR_OWN = " A part of your own must be registered first: import its module."
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -193,7 +195,9 @@ def part(
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"name={name!r} is not allowed: it must be an identifier, for example 'trimmed_mean'.")
     if name in _PARTS[axis]:
-        raise ValueError(f"name={name!r} is taken: {axis} has a part of that name.")
+        raise ValueError(
+            f"name={name!r} is taken: {axis} has a part of that name; unregister({axis!r}, {name!r}) frees it."
+        )
 
     _check_names("uses", uses, _fields())
     _check_names("needs", needs, _columns())
@@ -201,6 +205,9 @@ def part(
 
     def register(function: Function) -> Function:
         options = _options(function, ranges or {})
+        taken = sorted(set(options) & {*_fields(), "recipe", "options"})
+        if taken:
+            raise ValueError(f"options {taken} of {function.__name__} are not allowed: schemes have fields so called.")
         _check_signature("function", function, ARGUMENTS[axis], options)
         if prepare is not None:
             _check_signature("prepare", prepare, ("scheme", "batch", "advantages"), options)
@@ -215,6 +222,18 @@ def part(
         return function
 
     return register
+
+
+def unregister(axis: str, name: str) -> None:
+    """Take a part out again, so that another can have its name; for notebook cells that are run twice.
+
+    Raises:
+        ValueError: if there is none of that name.
+    """
+    if axis not in _PARTS:
+        raise ValueError(f"axis={axis!r} is not allowed: it must be one of {list(AXES)}.")
+    find(axis, name)
+    del _PARTS[axis][name]
 
 
 def _fields() -> tuple[str, ...]:
@@ -268,7 +287,7 @@ def find(axis: str, name: str) -> Part:
         ValueError: if there is none of that name; lists them.
     """
     if not isinstance(name, str) or name not in _PARTS[axis]:
-        hint = did_you_mean(name, _PARTS[axis])
+        hint = did_you_mean(name, _PARTS[axis]) or YOUR_OWN
         raise ValueError(f"{axis}={name!r} is not allowed: it must be one of {list(_PARTS[axis])}.{hint}")
     return _PARTS[axis][name]
 

@@ -347,7 +347,7 @@ def _validated(name: str, value: Any) -> Any:
         if name == "scale" and isinstance(value, bool | str):
             value = SCALE_ALIASES.get(str(value), value)
         if not isinstance(value, str) or value not in allowed:
-            hint = did_you_mean(value, allowed)
+            hint = did_you_mean(value, allowed) or (parts.YOUR_OWN if name in PART_FIELDS else "")
             raise ValueError(f"{name}={value!r} is not allowed: it must be one of {list(allowed)}.{hint}")
         return str(value)
     number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,8 @@ def advantages(scheme: SchemeLike, batch: RolloutBatch, memory: Memory | None = 
 
     Raises:
         ValueError: if the scheme needs a column that the batch does not have, or that is not finite
-            where it is read.
+            where it is read, or a part returns something of another shape, or not finite.
+        TypeError: if a part returns no array.
     """
     # Dropping what does not matter, as make_scheme does, would cost a trainer more than some credit does.
     chosen = scheme if isinstance(scheme, Scheme) else make_scheme(scheme)
@@ -42,16 +44,35 @@ def advantages(scheme: SchemeLike, batch: RolloutBatch, memory: Memory | None = 
     if memory is None:
         _warn_of_memory(chosen)
         memory = Memory()
-    credit = chosen.run("signal", batch, memory)
     per_turn = _is_per_turn("signal", chosen.signal)
+    credit = _checked(chosen, "signal", chosen.run("signal", batch, memory), batch, per_turn)
     if not per_turn and _is_per_turn("weights", chosen.weights):
         credit, per_turn = credit[batch.turn_rollout], True
-    credit = chosen.run("weights", credit, Table(batch, memory, per_turn))
+    credit = _checked(chosen, "weights", chosen.run("weights", credit, Table(batch, memory, per_turn)), batch, per_turn)
     if batch.token_penalty is not None:
         credit, per_turn = _less_penalty(credit if per_turn else credit[batch.turn_rollout], batch), True
     if chosen.whitening != "none":
         credit = _whitened(chosen, credit, batch, per_turn)
     return credit if per_turn else credit[batch.turn_rollout]
+
+
+def _checked(scheme: Scheme, axis: str, credit: Any, batch: RolloutBatch, per_turn: bool) -> FloatArray:
+    """Return what a part has returned; parts may be anybody's.
+
+    Raises:
+        TypeError: if it is no array.
+        ValueError: if it has another shape than its axis' or is not finite.
+    """
+    name = f"{axis}={getattr(scheme, axis)!r}"
+    if not isinstance(credit, np.ndarray):
+        raise TypeError(f"{name} returned {type(credit).__name__}; it must return a NumPy array.")
+    shapes = [(batch.n_turns,), batch.token_mask.shape] if per_turn else [(len(batch),)]
+    if credit.shape not in shapes:
+        wanted = " or ".join(str(shape) for shape in shapes)
+        raise ValueError(f"{name} returned the shape {credit.shape}; it must be {wanted}.")
+    if not np.isfinite(credit).all():
+        raise ValueError(f"{name} returned {credit[~np.isfinite(credit)][0]}; all values must be finite.")
+    return credit
 
 
 def update_memory(scheme: SchemeLike, batch: RolloutBatch, memory: Memory) -> None:

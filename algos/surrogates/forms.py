@@ -65,6 +65,8 @@ def clamp(ratio: torch.Tensor, low: Bound, high: Bound) -> torch.Tensor:
     """Clip with bounds that are numbers or tensors, each its own."""
     if isinstance(low, torch.Tensor) or isinstance(high, torch.Tensor):
         return ratio.clamp(_tensor(low, ratio), _tensor(high, ratio))
+    if not low <= high:
+        raise ValueError(f"bounds={(low, high)} are not allowed: the lower must not be above the upper one.")
     return ratio.clamp(low, high)
 
 

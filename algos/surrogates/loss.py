@@ -37,6 +37,13 @@ def _policy_losses(scheme: Scheme, tokens: Tokens) -> torch.Tensor:
     """Return the losses without a KL penalty."""
     log_ratio = scheme.run("ratio", tokens)
     losses: torch.Tensor = scheme.run("surrogate", tokens, log_ratio)
+    m, length = tokens.mask.shape
+    # A sum over tokens would be spread over all of them, silently.
+    if losses.shape not in ((m, 1), (m, length)):
+        raise ValueError(
+            f"surrogate={scheme.surrogate!r} returned the shape {tuple(losses.shape)}; it must be one loss per token, "
+            f"{(m, length)}, or per turn, {(m, 1)}."
+        )
     if scheme.token_filter != "none":
         losses = losses * scheme.run("token_filter", tokens, log_ratio)
     if scheme.correction != "none":

@@ -229,3 +229,32 @@ def test_the_longest_rollout_is_the_default_of_max_tokens():
     assert RolloutBatch.from_arrays(**columns, token_mask=mask, max_tokens=9).max_tokens == 9
     with pytest.raises(ValueError, match=r"max_tokens=4 is not allowed: .* at least the 5 tokens"):
         RolloutBatch.from_arrays(**columns, token_mask=mask, max_tokens=4)
+
+
+def test_a_batch_does_not_follow_later_changes_of_its_columns():
+    columns = {
+        "returns": np.array([1.0, 0.0, 1.0, 0.5]), "prompt": np.array([0, 0, 1, 1]), "environment": np.zeros(4, int),
+        "task": np.zeros(4, int), "state_key": np.arange(4), "turn_rollout": np.arange(4),
+        "token_mask": np.ones((4, 2), np.bool_), "valid": np.ones(4, np.bool_), "components": np.ones((4, 2)),
+    }  # fmt: skip
+    batch = RolloutBatch.from_arrays(**columns)
+    kept = {name: getattr(batch, name).copy() for name in columns}
+    for values in columns.values():
+        values[...] = 0
+        values[:2] = 1
+    for name, before in kept.items():
+        np.testing.assert_array_equal(getattr(batch, name), before, err_msg=name)
+
+
+def test_returns_whose_squares_would_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"group prompt=1 has a return of size 1e\+160"):
+        RolloutBatch.from_arrays(returns=[1, 0, 2, -1e160], prompt=[0, 0, 1, 1])
+    with pytest.raises(ValueError, match=r"group prompt=0 has a return of size 1e\+160"):
+        RolloutBatch.from_arrays(returns=[1, 0], prompt=[0, 0], turn_reward=[1e160, 0])
+    RolloutBatch.from_arrays(returns=[1, 1e160], prompt=[0, 0], valid=[True, False])
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_bfloat16_has_a_hint():
+    with pytest.raises(ValueError, match=r"returns must be numbers.*\.float\(\) first"):
+        RolloutBatch.from_arrays(returns=torch.zeros(2, dtype=torch.bfloat16), prompt=[0, 0])

@@ -2,9 +2,11 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
+import torch
 
-from algos import RECIPES, Recipe, parts
+from algos import RECIPES, Recipe, RolloutBatch, advantages, make_scheme, parts, policy_loss
 from algos.parts import AXES, TAGS, part
 from algos.recipes.recipe import DeadGroups
 from algos.scheme import FIELDS
@@ -130,3 +132,79 @@ def test_the_choices_of_a_recipe_are_those_that_are_explained():
     assert set(DEAD_GROUPS) == set(DeadGroups.__args__)
     assert all(Recipe(**{**vars(RECIPES["grpo"]), "under_affine": kind}) for kind in UNDER_AFFINE)
     assert set(parts._fields()) == set(FIELDS) - {"options"}
+
+
+def test_options_must_not_be_called_as_fields_are():
+    """The field would be set, and the option keep its default for ever."""
+
+    def clash(scheme, tokens, *, eps: float = 1.0):
+        return None
+
+    with pytest.raises(ValueError, match=r"options \['eps'\] of clash are not allowed"):
+        register(clash)
+
+
+def test_a_name_can_be_freed():
+    register()
+    with pytest.raises(ValueError, match=r"name='own' is taken.*unregister\('correction', 'own'\) frees it"):
+        register()
+    parts.unregister("correction", "own")
+    register()
+    with pytest.raises(ValueError, match="axis='nonsense'"):
+        parts.unregister("nonsense", "own")
+    with pytest.raises(ValueError, match="correction='other' is not allowed"):
+        parts.unregister("correction", "other")
+
+
+def test_parts_of_ones_own_that_are_not_registered_get_a_hint():
+    with pytest.raises(ValueError, match="must be registered first: import its module"):
+        make_scheme("grpo:weights=zzz_mine")
+    with pytest.raises(ValueError, match="Did you mean 'median'"):
+        make_scheme("grpo:baseline_kind=medain")
+
+
+BATCH = {"returns": [1.0, 0.0], "prompt": [0, 0], "environment": [0, 0], "task": [0, 0]}
+
+
+@pytest.mark.parametrize(
+    ("returned", "error", "words"),
+    [
+        (lambda credit: credit * np.nan, ValueError, "weights='own' returned nan; all values must be finite"),
+        (lambda credit: credit * np.inf, ValueError, "weights='own' returned inf"),
+        (lambda credit: credit[:1], ValueError, r"weights='own' returned the shape \(1,\); it must be \(2,\)"),
+        (lambda credit: None, TypeError, "weights='own' returned NoneType; it must return a NumPy array"),
+        (lambda credit: torch.from_numpy(credit), TypeError, "weights='own' returned Tensor"),
+    ],
+)
+def test_what_credit_parts_return_is_checked(returned, error, words):
+    def own(scheme, advantage, table):
+        return returned(advantage)
+
+    register(own, axis="weights")
+    with pytest.raises(error, match=words):
+        advantages("grpo:weights=own", RolloutBatch.from_arrays(**BATCH))
+
+
+def test_what_signals_return_is_checked():
+    def own(scheme, batch, memory):
+        return np.zeros((len(batch), 1))
+
+    register(own, axis="signal")
+    with pytest.raises(ValueError, match=r"signal='own' returned the shape \(2, 1\); it must be \(2,\)"):
+        advantages("reinforce:signal=own", RolloutBatch.from_arrays(**BATCH))
+
+
+def test_what_surrogates_and_bounds_return_is_checked():
+    def summed(scheme, tokens, log_ratio):
+        return (-tokens.advantage * log_ratio.exp()).sum()
+
+    def swapped(scheme, tokens, ratio):
+        return 1.3, 0.7
+
+    batch, log_prob = RolloutBatch.from_arrays(**BATCH), torch.zeros(2, 1)
+    register(summed, axis="surrogate")
+    with pytest.raises(ValueError, match=r"surrogate='own' returned the shape \(\); it must be .* \(2, 1\)"):
+        policy_loss("grpo:surrogate=own", log_prob, log_prob, [1.0, -1.0], batch)
+    register(swapped, axis="bounds")
+    with pytest.raises(ValueError, match=r"bounds=\(1.3, 0.7\) are not allowed"):
+        policy_loss("grpo:bounds=own", log_prob, log_prob, [1.0, -1.0], batch)

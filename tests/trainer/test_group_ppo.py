@@ -23,6 +23,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 
+import algos.parts
 from agentic_gym.sb3 import AgenticVecEnv
 from algos import RECIPES, GroupPPO, MessagePolicy
 from algos.advantages import advantages
@@ -315,9 +316,57 @@ def test_gradient_that_is_not_finite_is_skipped():
     model._start(1, True, "run")
     before = model.policy.flat_parameters.clone()
     model.policy.flat_parameters.grad.fill_(float("nan"))
-    model._step()
+    with pytest.warns(UserWarning, match="gradient is not finite, with surrogate='ppo_clip'"):
+        model._step()
     assert torch.equal(before, model.policy.flat_parameters)
     assert model._skipped_steps == 1
+
+
+@pytest.fixture
+def surrogate_of_nan():
+    def nan(scheme, tokens, log_ratio):
+        return log_ratio * float("nan")
+
+    algos.parts.part("surrogate", "of_nan", source="test")(nan)
+    yield "grpo:surrogate=of_nan"
+    algos.parts.unregister("surrogate", "of_nan")
+
+
+@pytest.mark.filterwarnings("ignore:a gradient is not finite")
+def test_p46_training_stops_where_no_gradient_is_finite(surrogate_of_nan):
+    chain = {"env": "agentic_gym/Chain-v0", "env_kwargs": {"depth": 2, "options": 4}}
+    model = small_model(**chain, scheme=surrogate_of_nan, max_skipped_steps=5)
+    before = model.policy.flat_parameters.clone()
+    with pytest.raises(FloatingPointError, match=r"max_skipped_steps=5 .* surrogate='of_nan'"):
+        model.learn(5_000, log_interval=None)
+    assert torch.equal(before, model.policy.flat_parameters)
+    model = small_model(**chain, scheme=surrogate_of_nan, max_skipped_steps=None)
+    model.learn(1_500, log_interval=None)
+    assert model._skipped_steps > 5
+    with pytest.raises(ValueError, match="max_skipped_steps=0 is not allowed"):
+        small_model(max_skipped_steps=0)
+
+
+def test_skipped_steps_in_a_row_are_counted_anew_after_a_good_one():
+    model = small_model(max_skipped_steps=2)
+    model._start(1, True, "run")
+    for value in (float("nan"), 1.0, float("nan"), 1.0):
+        model.policy.flat_parameters.grad.fill_(value)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model._step()
+    assert model._skipped_steps == 2
+
+
+def test_other_policies_of_sb3_are_refused_by_name():
+    with pytest.raises(ValueError, match="policy='MlpPolicy' is not allowed: it must be 'MessagePolicy'"):
+        GroupPPO("MlpPolicy", "agentic_gym/Chain-v0")
+
+
+def test_learn_takes_whole_floats_as_sb3_does():
+    assert small_model().learn(1e1, log_interval=None).num_timesteps >= 10
+    with pytest.raises(ValueError, match=r"total_timesteps=10.5 is not allowed"):
+        small_model().learn(10.5)
 
 
 @pytest.mark.parametrize(
