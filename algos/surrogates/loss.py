@@ -12,7 +12,7 @@ from algos.batch import RolloutBatch
 from algos.memory import Memory
 from algos.parts import find
 from algos.scheme import Scheme, SchemeLike, make_scheme
-from algos.surrogates.aggregation import effective_mask, token_weights
+from algos.surrogates.aggregation import counts_minibatches, effective_mask, token_weights
 from algos.surrogates.corrections import without_rejected
 from algos.surrogates.kl import coefficient, in_loss
 from algos.surrogates.ratios import MAX_LOG_RATIO
@@ -82,14 +82,21 @@ def policy_loss(
     reference_log_prob: torch.Tensor | None = None,
     behaviour_log_prob: torch.Tensor | None = None,
     memory: Memory | None = None,
+    turns: npt.ArrayLike | None = None,
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """Compute the loss to minimise.
 
     What is masked may hold anything; it changes neither values nor gradients.
 
+    For micro-batches give the ``turns`` that ``log_prob`` is of, and everything else of the whole batch: the
+    losses of the parts, and their gradients, add up to those of the whole. Exceptions are what looks at a
+    minibatch, and sees the micro-batch (``bapo``, ``m2po``, ``clip_cov``, ``kl_cov``, the token filter
+    ``second_moment``), and ``tokens_of=minibatch``, where every micro-batch is a mean of its own.
+
     Args:
         scheme: a recipe name, a ``Scheme``, or a recipe with overrides.
-        log_prob: (M, L) current log-probabilities of the tokens, with gradient.
+        log_prob: (M, L) current log-probabilities of the tokens, with gradient; of the ``turns`` only if
+            these are given.
         old_log_prob: (M, L) those of the policy that the ratio is taken to: the one that wrote the
             tokens, unless ``behaviour_log_prob`` says otherwise.
         advantages: (M,) per turn, or (M, L) per token.
@@ -101,6 +108,8 @@ def policy_loss(
         memory: keeps the coefficient of a KL penalty with a ``kl_target``, which follows what
             ``surrogates.kl.observe`` sees before and ``update_memory`` after each update; without one
             it is ``kl_coef``.
+        turns: (m,) rising rows of turns, or (M,) bool, of whole rollouts; ``log_prob`` is (m, L) then. None
+            is all.
 
     Returns:
         A scalar tensor and the metrics ``clip_fraction_low``, ``clip_fraction_high`` and
@@ -114,7 +123,7 @@ def policy_loss(
     Raises:
         TypeError: if log-probabilities are no tensors.
         ValueError: if a shape is wrong, a log-probability or advantage in the loss is not finite,
-            or the reference is missing or not wanted.
+            the reference is missing or not wanted, or ``turns`` cut a rollout.
     """
     chosen = make_scheme(scheme)
     _check_tensors(
@@ -128,11 +137,11 @@ def policy_loss(
         given = "not given" if behaviour_log_prob is None else "given"
         raise ValueError(f"behaviour_log_prob is {given}, but correction={chosen.correction!r}.")
     shape = batch.token_mask.shape
+    part = _whole_rollouts(batch, turns)
     mask = torch.as_tensor(effective_mask(chosen, batch), device=log_prob.device)
     # Half precision is too coarse for weights such as 1 / number of tokens.
     precision = torch.promote_types(log_prob.dtype, torch.float32)
     tensors = {
-        "log_prob": log_prob,
         "old_log_prob": old_log_prob.detach(),
         "reference_log_prob": None if reference_log_prob is None else reference_log_prob.detach(),
         "behaviour_log_prob": None if behaviour_log_prob is None else behaviour_log_prob.detach(),
@@ -147,21 +156,50 @@ def policy_loss(
     rollouts = batch
     batch = without_rejected(chosen, batch, kept["old_log_prob"], kept.get("behaviour_log_prob"))
     mask = torch.as_tensor(effective_mask(chosen, batch), device=log_prob.device)
-    kept = {name: torch.where(mask, tensor, 0.0) for name, tensor in kept.items()}
-    credit = torch.where(mask, credit, 0.0)
     prepared = prepared_columns(chosen, batch, values, rollouts)
+    weights = torch.as_tensor(token_weights(chosen, batch), dtype=precision, device=log_prob.device)[part]
+    if turns is not None and counts_minibatches(chosen):
+        weights = weights / weights.sum().clamp(min=torch.finfo(precision).tiny)
+    mask = mask[part]
     tokens = Tokens(
-        **kept,
-        advantage=credit,
+        _kept("log_prob", log_prob, tuple(mask.shape), mask, precision),
+        advantage=torch.where(mask, credit[part], 0.0),
         mask=mask,
-        rollout=torch.as_tensor(batch.turn_rollout, device=log_prob.device),
+        rollout=torch.as_tensor(batch.turn_rollout, device=log_prob.device)[part],
         n_rollouts=len(batch),
-        columns={name: column.to(credit) for name, column in prepared.items()},
+        columns={name: column.to(credit)[part] for name, column in prepared.items()},
+        **{name: torch.where(mask, tensor[part], 0.0) for name, tensor in kept.items()},
     )
     losses = token_losses(chosen, tokens, None if memory is None else coefficient(chosen, memory))
-    weights = torch.as_tensor(token_weights(chosen, batch), dtype=precision, device=log_prob.device)
     # Selecting before summing: padding must not even change the rounding.
     return (weights[mask] * losses.expand_as(mask)[mask]).sum(), loss_metrics(chosen, tokens)
+
+
+def _whole_rollouts(batch: RolloutBatch, turns: npt.ArrayLike | None) -> slice | torch.Tensor:
+    """Return which rows of the batch's turns are meant.
+
+    Raises:
+        ValueError: if they are no rows, or a rollout is cut.
+    """
+    if turns is None:
+        return slice(None)
+    given = np.asarray(turns)
+    rows = np.flatnonzero(given) if given.dtype == np.bool_ and given.shape == (batch.n_turns,) else given
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or (np.diff(rows.astype(np.int64)) <= 0).any():
+        raise ValueError(
+            f"turns has shape {given.shape} and type {given.dtype}; it must be rising rows (m,), or bool of shape "
+            f"{(batch.n_turns,)}."
+        )
+    if len(rows) and not 0 <= rows.min() <= rows.max() < batch.n_turns:
+        raise ValueError(f"turns must be in [0, {batch.n_turns - 1}]; they are from {rows.min()} to {rows.max()}.")
+    chosen = np.bincount(batch.turn_rollout[rows], minlength=len(batch))
+    cut = np.flatnonzero((chosen > 0) & (chosen < batch.turns_per_rollout))
+    if len(cut):
+        raise ValueError(
+            f"turns has {chosen[cut[0]]} of the {batch.turns_per_rollout[cut[0]]} turns of rollout {cut[0]}; rollouts "
+            "must be whole."
+        )
+    return torch.from_numpy(rows.astype(np.int64))
 
 
 def _check_tensors(**given: object) -> None:

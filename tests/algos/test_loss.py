@@ -264,6 +264,69 @@ def test_p07_any_split_into_minibatches_adds_up(scheme):
         assert (gradient(sum(sums), new) - slope).abs().max().item() < 1e-6
 
 
+@pytest.mark.parametrize(
+    "scheme",
+    [s for s in [*WIDE, "grpo:dead_groups=excluded", "dapo:kl=k3", "gspo:kl=k3_corrected"] if not of_minibatch(s)],
+)
+def test_losses_of_micro_batches_add_up(scheme):
+    chosen = make_scheme(scheme)
+    batch, new, old, credit = random_case(3, valid=np.arange(9) != 2)
+    reference = None if chosen.kl == "none" else old - 0.1
+    whole, metrics = policy_loss(chosen, new, old, credit, batch, reference)
+    unit = batch.level("prompt").ids if whole_groups(chosen) else np.arange(9)
+    turns = [np.isin(unit[batch.turn_rollout], part) for part in ([0, 2, 5], [1, 3, 7, 8], [4, 6])]
+    parts = [policy_loss(chosen, new[t], old, credit, batch, reference, turns=t) for t in turns if t.any()]
+    total = sum(loss for loss, _ in parts)
+    assert total.item() == pytest.approx(whole.item(), abs=1e-12)
+    assert (gradient(total, new) - gradient(whole, new)).abs().max().item() < 1e-12
+    rows = policy_loss(chosen, new[turns[0]], old, credit, batch, reference, turns=np.flatnonzero(turns[0]))
+    assert rows[0].item() == parts[0][0].item()
+    assert set(rows[1]) == set(metrics)
+
+
+def test_micro_batches_with_a_correction_or_means_of_their_own():
+    batch, new, old, credit = random_case(3)
+    halves = [batch.turn_rollout < 4, batch.turn_rollout >= 4]
+    rejecting = "grpo:correction=rejection,denominator=kept,weight_min=0.9,weight_max=1.1"
+    behaviour = old + torch.tensor(np.random.default_rng(1).normal(size=old.shape) * 0.2)
+    for scheme in ("grpo:correction=tis_rollout", rejecting):
+        whole = policy_loss(scheme, new, old, credit, batch, behaviour_log_prob=behaviour)[0].item()
+        parts = [
+            policy_loss(scheme, new[t], old, credit, batch, behaviour_log_prob=behaviour, turns=t)[0].item()
+            for t in halves
+        ]
+        assert sum(parts) == pytest.approx(whole, abs=1e-12)
+    own = "grpo:aggregation=token_mean,tokens_of=minibatch"
+    for t in halves:
+        mine = policy_loss(own, new[t], old, credit, batch, turns=t)[0].item()
+        tokens = batch.token_mask[t]
+        each = policy_loss("grpo:aggregation=plain_sum", new[t], old, credit, batch, turns=t)[0].item()
+        assert mine == pytest.approx(each / tokens.sum(), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("turns", "words"),
+    [
+        ([0], "turns has 1 of the 2 turns of rollout 0; rollouts must be whole"),
+        ([1, 0], "must be rising rows"),
+        ([0, 0], "must be rising rows"),
+        ([0.0, 1.0], "must be rising rows"),
+        ([True, True], r"bool of shape \(3,\)"),
+        ([0, 1, 3], r"turns must be in \[0, 2\]; they are from 0 to 3"),
+        ([-1, 2], r"turns must be in \[0, 2\]"),
+    ],
+)
+def test_turns_of_a_micro_batch_are_checked(turns, words):
+    batch = RolloutBatch.from_arrays(
+        returns=[1, 0], prompt=[0, 0], environment=[0, 0], task=[0, 0], turn_rollout=[0, 0, 1], turn_reward=[0, 1, 0]
+    )
+    zeros = torch.zeros(3, 1)
+    with pytest.raises(ValueError, match=words):
+        policy_loss("grpo", torch.zeros(len(turns), 1), zeros, [1.0, 1.0, -1.0], batch, turns=turns)
+    with pytest.raises(ValueError, match=r"log_prob has shape \(3, 1\); it must have the token mask's, \(2, 1\)"):
+        policy_loss("grpo", zeros, zeros, [1.0, 1.0, -1.0], batch, turns=[0, 1])
+
+
 def test_which_losses_depend_on_the_minibatch():
     of = [s for s in WIDE if of_minibatch(s)]
     assert of == ["bapo", "m2po", "clip_cov", "kl_cov", "grpo:token_filter=second_moment"]
