@@ -70,13 +70,15 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
 
     Args:
         num_envs: number of rows.
-        family: name of the family, or ``"Mixture"``.
+        family: name of the family, ``"Mixture"``, or an id of this package, which stands for its family
+            and knobs; ``None`` takes ``"Chain"``.
         autoreset_mode: Gymnasium's ``AutoresetMode`` or its value. With ``DISABLED`` rows that have
             ended stand still (reward 0, flags kept, messages ignored) until
             ``reset(options={"reset_mask": ...})``; stepping when every row has ended raises.
         render_mode: ``None``, ``"ansi"`` or ``"rgb_array"``.
         max_episode_steps: turn limit on top of the family's own (rows over it are truncated).
-        **knobs: the family's knobs, see ``agentic_gym.knobs.Knobs`` and the family's docstring.
+        **knobs: the family's knobs, see ``agentic_gym.knobs.Knobs`` and the family's docstring; they win
+            over those of an id.
 
     Raises:
         ValueError: if a knob has a value that is not allowed.
@@ -86,7 +88,7 @@ class AgenticVectorEnv(VectorEnv[Features, IntArray, npt.NDArray[Any]]):
     def __init__(
         self,
         num_envs: int = 1,
-        family: str = "Chain",
+        family: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
         max_episode_steps: int | None = None,

@@ -5,17 +5,18 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Literal
 
 
-def did_you_mean(name: object, allowed: Iterable[str]) -> str:
+def did_you_mean(name: object, allowed: Iterable[str], in_full: Mapping[str, str] | None = None) -> str:
     """Return a sentence that suggests the allowed names nearest to ``name``; empty if none is near.
 
-    It begins with a space, to be put behind an error message.
+    It begins with a space, to be put behind an error message. Names that ``in_full`` has are compared
+    as they are, but suggested in full.
     """
-    by_lower = {other.lower(): other for other in allowed}
+    by_lower = {other.lower(): (in_full or {}).get(other, other) for other in allowed}
     near = difflib.get_close_matches(str(name).lower(), by_lower, n=3)
     return f" Did you mean {' or '.join(repr(by_lower[found]) for found in near)}?" if near else ""
 

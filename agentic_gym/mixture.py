@@ -18,6 +18,10 @@ from agentic_gym.families import FAMILIES
 from agentic_gym.family import Draws, Family, FloatArray, IntArray, Outcome, State, View, World, indices
 from agentic_gym.grammar import join_grammars
 from agentic_gym.knobs import KNOB_NAMES, Knobs, check_integer, check_number, did_you_mean
+from agentic_gym.registration import KNOBS_BY_ID, NAMESPACE
+
+DEFAULT_FAMILY = "Chain"
+EXAMPLE_ID = f"{NAMESPACE}/SearchHard-v0"
 
 MATCHED: tuple[dict[str, Any], ...] = (
     {"name": "ChainShort", "family": "Chain", "options": 4, "depth": 2, "reward_scale": 1.0},
@@ -121,27 +125,67 @@ def preset(name: str, spread: float | None = None) -> list[dict[str, Any]]:
     return members(default if spread is None else check_number("spread", spread, low, high))
 
 
-def make_world(family: str, **arguments: Any) -> World:
+def make_world(family: str | None = None, **arguments: Any) -> World:
     """Make a family or a mixture of families from its name (``"Mixture"``) and knobs.
+
+    Args:
+        family: a family's name, ``"Mixture"``, or an id of this package, which stands for its family
+            and its knobs; ``None`` takes ``"Chain"``.
+        **arguments: knobs; they win over those of an id.
 
     Raises:
         ValueError: if the family is unknown or a knob has a value that is not allowed.
         TypeError: if an argument is unknown.
     """
-    return Mixture(**arguments) if family == "Mixture" else make_family(family, **arguments)
+    if family is None:
+        try:
+            return make_family(DEFAULT_FAMILY, **arguments)
+        except TypeError as error:  # Who named the family by another argument has not asked for this one.
+            raise TypeError(
+                f"{error} No family is given, so {DEFAULT_FAMILY} is made: family= takes the name of a family, "
+                f"or an id such as {EXAMPLE_ID!r}."
+            ) from error
+    name, found = _look_up(family, arguments, [*FAMILIES, "Mixture"])
+    return Mixture(**found) if name == "Mixture" else make_family(name, **found)
+
+
+def _look_up(family: str, knobs: Mapping[str, Any], allowed: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Return family and knobs; an id stands for its own, and the knobs given win over these.
+
+    Raises:
+        ValueError: if the family is not among those allowed.
+    """
+    own = dict(KNOBS_BY_ID.get(str(family), {"family": family}))
+    name = own.pop("family")
+    if name not in allowed:
+        # Ids are compared without namespace and version, or else "SearchHard" would be nearest to "Search".
+        ids = {_stem(env_id): env_id for env_id, meant in KNOBS_BY_ID.items() if meant["family"] in allowed}
+        further = {stem: env_id for stem, env_id in ids.items() if stem not in allowed}
+        hint = did_you_mean(_stem(family), [*allowed, *further], further)
+        raise ValueError(
+            f"family={family!r} is not allowed: it must be one of {list(allowed)}, "
+            f"or one of agentic_gym.IDS, such as {EXAMPLE_ID!r}.{hint}"
+        )
+    return name, {**own, **knobs}
+
+
+def _stem(env_id: object) -> str:
+    """Return an id without its namespace and version."""
+    return str(env_id).removeprefix(f"{NAMESPACE}/").partition("-v")[0]
 
 
 def make_family(family: str, **arguments: Any) -> Family:
     """Make a family from its name and knobs.
 
+    Args:
+        family: a family's name, or an id of this package other than a mixture's.
+        **arguments: knobs; they win over those of an id.
+
     Raises:
         ValueError: if the family is unknown or a knob has a value that is not allowed.
         TypeError: if an argument is unknown.
     """
-    if family not in FAMILIES:
-        names = [*FAMILIES, "Mixture"]
-        hint = did_you_mean(family, names)
-        raise ValueError(f"family={family!r} is not allowed: it must be one of {names}.{hint}")
+    family, arguments = _look_up(family, arguments, list(FAMILIES))
     make = FAMILIES[family]
     own_names = [name for name in inspect.signature(make).parameters if name != "knobs"]
     unknown = sorted(set(arguments) - {*own_names, *KNOB_NAMES})
@@ -183,8 +227,8 @@ class Mixture(World):
     ## Arguments
     * ``preset`` (default ``matched``) and ``spread``: a named mixture, see
       ``agentic_gym.mixture.preset``; or
-    * ``environments``: a list of dictionaries, each with ``family``, optionally ``name`` (unique)
-      and ``weight`` (a positive integer), and that family's knobs.
+    * ``environments``: a list of dictionaries, each with ``family`` (a name or an id), optionally
+      ``name`` (unique) and ``weight`` (a positive integer), and that family's knobs.
     * Any knob given here overrides that knob of every environment.
 
     ## Version History
@@ -201,7 +245,7 @@ class Mixture(World):
         """See the class docstring."""
         members = _resolve(preset, spread, environments)
         weights = [check_integer("weight", member.pop("weight", 1), 1, 10_000) for member in members]
-        names = [str(member.pop("name", member["family"])) for member in members]
+        names = [str(member.pop("name")) for member in members]
         if len(set(names)) < len(names):
             raise ValueError(f"environments: the names {names} must be unique; give each a 'name'.")
         self._members = tuple(make_family(**{**member, **shared}) for member in members)
@@ -339,9 +383,10 @@ def _resolve(
         raise ValueError(
             f"environments={environments!r} is not allowed: it must be a list of dictionaries with a 'family'."
         )
-    if any(member["family"] == "Mixture" for member in members):
+    if any(KNOBS_BY_ID.get(str(member["family"]), member)["family"] == "Mixture" for member in members):
         raise ValueError("environments: a Mixture may not contain a Mixture.")
-    return [dict(member) for member in members]
+    # An id is the environment's name without its namespace.
+    return [{"name": str(member["family"]).removeprefix(f"{NAMESPACE}/"), **member} for member in members]
 
 
 def _join(names: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

@@ -31,7 +31,8 @@ TABLE: dict[str, dict[str, Any]] = {
 }
 """Name -> knobs. Every id has the namespace ``agentic_gym/``."""
 
-IDS = tuple(f"{NAMESPACE}/{name}" for name in TABLE)
+KNOBS_BY_ID = {f"{NAMESPACE}/{name}": knobs for name, knobs in TABLE.items()}
+IDS = tuple(KNOBS_BY_ID)
 
 
 def find_spec(env_id: str) -> Any:

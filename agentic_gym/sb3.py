@@ -30,12 +30,13 @@ class AgenticVecEnv(VecEnv):
 
     Args:
         num_envs: number of rows.
+        family: a family's name, ``"Mixture"``, or an id such as ``"agentic_gym/SearchHard-v0"``.
         **arguments: as for ``AgenticVectorEnv``.
     """
 
-    def __init__(self, num_envs: int = 1, **arguments: Any) -> None:
+    def __init__(self, num_envs: int = 1, family: str | None = None, **arguments: Any) -> None:
         """See the class docstring."""
-        self.engine = AgenticVectorEnv(num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **arguments)
+        self.engine = AgenticVectorEnv(num_envs, family, autoreset_mode=AutoresetMode.SAME_STEP, **arguments)
         super().__init__(num_envs, self.engine.single_observation_space, self.engine.single_action_space)
         self.metadata = {**self.engine.metadata}
         self._actions: npt.NDArray[np.int64] | None = None

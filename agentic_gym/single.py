@@ -17,7 +17,7 @@ class AgenticEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.int64]]):
     """One rollout at a time; dynamics, rewards and info are the engine's.
 
     Args:
-        family: name of the family, or ``"Mixture"``.
+        family: name of the family, ``"Mixture"``, or an id of this package; ``None`` takes ``"Chain"``.
         render_mode: ``None``, ``"ansi"`` or ``"rgb_array"``.
         **knobs: the family's knobs.
 
@@ -32,7 +32,7 @@ class AgenticEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.int64]]):
         "group_contract": True,
     }
 
-    def __init__(self, family: str = "Chain", render_mode: str | None = None, **knobs: Any) -> None:
+    def __init__(self, family: str | None = None, render_mode: str | None = None, **knobs: Any) -> None:
         """See the class docstring."""
         self.engine = AgenticVectorEnv(
             1, family=family, autoreset_mode=AutoresetMode.DISABLED, render_mode=render_mode, **knobs

@@ -38,7 +38,7 @@ def schemes(parts: bool = False, wide: bool = False, as_json: AsJson = False, mo
         print(json.dumps(listed, indent=2, allow_nan=False))
     elif parts:
         for axis in AXES:
-            show(_axis_table(axis))
+            show(_axis_table(axis), keys=1)
         show(_field_table())
     else:
         show(_recipe_table(wide))
@@ -68,10 +68,10 @@ def explain(
         return 0
     show(_summary(entry))
     show(_settings(entry))
-    show(_parts_in_use(entry))
+    show(_parts_in_use(entry), keys=2)
     if entry["carry_over"]:
-        show(_carry_over(entry))
-    show(_example(entry["example"]))
+        show(_carry_over(entry), keys=1)
+    show(_example(entry["example"]), keys=2)
     return 0
 
 

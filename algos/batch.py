@@ -37,10 +37,11 @@ class RolloutBatch:
         turn_reward: (M,) reward delivered at the turn.
         token_mask: (M, L) which token slots count. Turns without any are not the policy's: credit
             passes through them undiscounted.
-        components: (N, K) reward components, or None.
+        components: (N, K) reward components, or None; NaN where one could not be scored, see the signals
+            that read them.
         information_gain: (M,) by how much the turn made the right answer likelier, or None. A
             rollout's last written turn is its answer, and has none.
-        process_reward: (M,) score of the turn itself, >= 0, or None.
+        process_reward: (M,) score of the turn itself, or None; ``signal_reshaping`` needs it >= 0.
         state_key: (M,) key of the state in which the message was written, or None.
         success, truncated: (N,) the task's own verdict; whether the rollout was cut, or None.
         greedy_return: (N,) return of the greedy rollout of the same prompt, or None.
@@ -129,7 +130,7 @@ class RolloutBatch:
             turn_rollout: (M,) row (0 to N - 1) of each turn's rollout; default: one turn each.
             turn_reward: (M,) default: the return at the rollout's last turn.
             information_gain: (M,) gain of each turn.
-            process_reward: (M,) score of each turn, >= 0.
+            process_reward: (M,) score of each turn.
             state_key: (M,) integers or strings.
             success: (N,) bool, the task's own verdict.
             truncated: (N,) bool.
@@ -147,8 +148,8 @@ class RolloutBatch:
             max_tokens: see the class; default: those of the longest rollout that counts.
 
         Raises:
-            ValueError: if a column has the wrong shape or type, a valid rollout has an infinite
-                return or turn reward, or a rollout has more than ``max_tokens`` tokens.
+            ValueError: if a column has the wrong shape or type, a valid rollout has an infinite or huge
+                return or turn reward, or a rollout more than ``max_tokens`` tokens.
         """
         scored = _floats("returns", returns)
         n = _length("returns", scored)

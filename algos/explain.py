@@ -6,11 +6,11 @@ Everything is read from ``RECIPES``, the parts and the fields of ``Scheme``.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import re
 from typing import Any
 
+from agentic_gym.knobs import did_you_mean
 from algos import parts
 from algos.docstrings import first_line, meanings
 from algos.example import worked_example
@@ -53,9 +53,10 @@ def explain(text: str) -> dict[str, Any]:
     """
     name = text.partition(":")[0].strip()
     if name not in RECIPES:
-        near = difflib.get_close_matches(name, RECIPES, n=5, cutoff=0.5)
-        hint = f"Near it: {', '.join(near)}." if near else "`python -m algos schemes` lists them."
-        raise ValueError(f"SCHEME={name!r} is not allowed: there is no such recipe. {hint}")
+        hint = did_you_mean(name, RECIPES)
+        raise ValueError(
+            f"SCHEME={name!r} is not allowed: there is no such recipe; `python -m algos schemes` lists them.{hint}"
+        )
     scheme, recipe = make_scheme(text), RECIPES[name]
     return {
         "recipe": recipe_entry(name),

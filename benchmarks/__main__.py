@@ -6,6 +6,7 @@ import os
 # BLAS reads it when NumPy is imported, that is on the next lines.
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
+import functools
 import json
 import math
 import signal
@@ -52,14 +53,15 @@ def run(
     """
     runner.check(jobs, backend, address)
     if name == "all":
-        return max(run(one, quick, jobs, shard, backend, address, phase, root) for one in experiments.names())
+        return max(run(one, quick, jobs, shard, backend, address, phase, root) for one in experiments.names(quick))
     experiment = experiments.load(name, quick)
     phases: tuple[Phase, ...] = ("tune", "report") if phase == "all" else (phase,)
+    train = functools.partial(_train, name=name, quick=quick)
     failures: list[runner.Failure] = []
     for step in phases:
         rates = _choose_rates(experiment, root) if step == "report" else None
         summary = runner.run(
-            experiment, step, _train, jobs, root, _parse_shard(shard), backend, address, learning_rates=rates
+            experiment, step, train, jobs, root, _parse_shard(shard), backend, address, learning_rates=rates
         )
         say(f"{experiment.name} {step}: {summary.trained} trained, {summary.skipped} already finished")
         failures.extend(summary.failures)
@@ -105,7 +107,7 @@ def status(name: tyro.conf.Positional[str | None] = None, quick: bool = False, r
 def _status_of_all(quick: bool, root: Path) -> int:
     """Count finished and missing runs of every experiment; reported runs follow from finished tuning."""
     rows = Table("experiment", "tuning runs", "reported runs", title="finished runs")
-    for name in experiments.names():
+    for name in experiments.names(quick):
         experiment = experiments.load(name, quick)
         table = store.gather(experiment, root)
         known = set(table["run_id"].to_pylist())
@@ -352,10 +354,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status_code
 
 
-def _train(config: RunConfig) -> Sequence[store.Row]:
-    """Import the trainer where it is used: the parent of the workers does without torch."""
+def _train(config: RunConfig, name: str | None = None, quick: bool = False) -> Sequence[store.Row]:
+    """Import the trainer where it is used: the parent of the workers does without torch.
+
+    Args:
+        config: What to train.
+        name: Experiment whose module is imported before, for it may make parts known that its schemes use.
+        quick: Whether it is the small version.
+    """
     from benchmarks.training import train
 
+    if name is not None:
+        experiments.load(name, quick)
     return train(config)
 
 

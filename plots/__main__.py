@@ -3,7 +3,8 @@
 ``python -m plots all`` draws every figure whose results are stored, with ``--quick`` those of the small experiments.
 
 Beside ``plots/figures/NAME.png`` and ``.svg`` the caption is written to ``NAME.txt``: what is shown, of how many
-seeds, what is seen, and the commands that made it. With ``--root ROOT`` the three go to ``ROOT/../plots/figures``.
+seeds, what is seen, and the commands that made it. With ``--root ROOT`` the three go to ``ROOT/../plots/figures``,
+with ``--out FOLDER`` to that folder.
 """
 
 from __future__ import annotations
@@ -46,6 +47,12 @@ SUITE = {
 """Figures that need no results, and what draws and describes them: module and functions."""
 NAMES = (*experiments.names(), *VIEWS, *MAPS, *DOCUMENTS, *SUITE)
 EVERY = "all"
+USED_BY = {
+    "quick": (EVERY, *experiments.names(), *VIEWS),
+    "experiment": VIEWS,
+    "regime": ("curves",),
+}
+"""Options that only some figures have."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +69,10 @@ class _Drawing:
 def main(
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")],
     quick: bool = False,
-    experiment: str = VIEWED,
+    experiment: str | None = None,
     regime: str | None = None,
     root: Path = store.RESULTS,
+    out: Path | None = None,
 ) -> int:
     """Draw one figure or all, write captions beside them, and print them.
 
@@ -72,15 +80,20 @@ def main(
         name: Name of the figure: that of its experiment, or curves, gradient_share, decision, claims,
             credit_by_turn, microscope, families, mismatch, surrogates; or all.
         quick: Draw the small version of the experiment.
-        experiment: What curves and gradient_share are drawn of.
+        experiment: What curves and gradient_share are drawn of; by default scale_mismatch.
         regime: Regime of curves; by default the one with the largest axis value.
         root: Folder of all results. Figures of any but the default go to plots/figures beside it.
+        out: Folder of the figures and captions, where that is another.
     """
-    if name == EVERY:
-        return _draw_all(experiments.names() if quick else NAMES, quick, root)
-    if name not in NAMES:
+    if name not in (EVERY, *NAMES):
         raise BenchmarkError(f"'name' must be one of {[EVERY, *NAMES]}. Got {name!r} instead.")
-    print(f"\n{_draw(_drawing(name, experiment, quick, regime, root), root)}", end="")
+    for option, value in (("quick", quick or None), ("experiment", experiment), ("regime", regime)):
+        if value is not None and name not in USED_BY[option]:
+            raise BenchmarkError(f"{option!r} is for {list(USED_BY[option])} only. Got {value!r} with {name!r}.")
+    folder = figures_of(root) if out is None else out
+    if name == EVERY:
+        return _draw_all(experiments.names(quick=True) if quick else NAMES, quick, root, folder)
+    print(f"\n{_draw(_drawing(name, experiment or VIEWED, quick, regime, root), folder)}", end="")
     return 0
 
 
@@ -99,23 +112,22 @@ def _drawing(name: str, experiment: str, quick: bool, regime: str | None, root: 
     return _Drawing(name if name in OWN else "phase", (loaded, _rows(loaded, name, quick, root)), loaded.name)
 
 
-def _draw(drawing: _Drawing, root: Path) -> str:
+def _draw(drawing: _Drawing, folder: Path) -> str:
     """Draw a figure, write its caption beside it, print the files, and return the caption."""
     found = importlib.import_module(f"plots.{drawing.module}")
     text = str(getattr(found, drawing.describe)(*drawing.arguments))
-    folder = figures_of(root)
     paths = save(getattr(found, drawing.draw)(*drawing.arguments), drawing.file, folder)
     for path in (*paths, write_caption(text, drawing.file, folder)):
         print(path, flush=True)
     return text
 
 
-def _draw_all(names: Sequence[str], quick: bool, root: Path) -> int:
+def _draw_all(names: Sequence[str], quick: bool, root: Path, folder: Path) -> int:
     """Draw those figures whose results are stored, and say which ones are not."""
     missing = []
     for name in names:
         try:
-            _draw(_drawing(name, VIEWED, quick, None, root), root)
+            _draw(_drawing(name, VIEWED, quick, None, root), folder)
         except store.NoResultsError as error:
             missing.append(f"{name}: {error}")
     for line in missing:
@@ -170,8 +182,6 @@ def _view(name: str, experiment: str, quick: bool, regime: str | None, root: Pat
     arguments: tuple[Any, ...] = (loaded, table)
     if name == "curves":
         arguments = (loaded, table, regime)
-    elif regime is not None:
-        raise BenchmarkError(f"{name!r} shows all regimes; 'regime' is for 'curves'.")
     shown = [] if loaded.name == VIEWED and regime is None else [loaded.name, regime]
     return _Drawing(name, arguments, "_".join([name, *filter(None, shown)]))
 

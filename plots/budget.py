@@ -16,19 +16,20 @@ from benchmarks.aggregate import choose_learning_rates, current, turns_to_reach
 from benchmarks.experiment import Experiment, spell_rate
 from benchmarks.experiments.budget import REACHED
 from benchmarks.statistics import Interval, median_interval
-from benchmarks.store import NoResultsError
-from plots.style import BLUE, GREY, SETTINGS, caption, tuning
+from plots.style import BLUE, GREY, SETTINGS, caption, commands, no_reported_runs, tuning
 
 Turns = dict[str, dict[str, Interval]]
 """Regime -> scheme -> turns, in the order of the axis and of the experiment."""
 
 
-def draw(experiment: Experiment, table: pa.Table) -> Any:
+def draw(experiment: Experiment, table: pa.Table, command: str | None = None) -> Any:
     """Draw one panel per regime: the median of each scheme with its interval.
 
     Args:
         experiment: The experiment.
         table: Its gathered rows.
+        command: What made it, where that is not the command line of an experiment in ``benchmarks/experiments``;
+            an empty one is left out.
     """
     turns, seeds = needed(experiment, table)
     rates = choose_learning_rates(experiment, table)
@@ -56,11 +57,12 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
             "exact 95 % interval; an arrow: not within the budget"
         )
         figure.text(0.01, 1 - 0.52 / height, note, fontsize=8.5, color=GREY, va="center")
-        figure.text(0.01, 0.12 / height, "; ".join(_commands(experiment)), color=GREY, fontsize=8, family="monospace")
+        footer = "; ".join(commands(experiment, "{name}", command))
+        figure.text(0.01, 0.12 / height, footer, color=GREY, fontsize=8, family="monospace")
     return figure
 
 
-def describe(experiment: Experiment, table: pa.Table) -> str:
+def describe(experiment: Experiment, table: pa.Table, command: str | None = None) -> str:
     """Return the caption; arguments as for `draw`."""
     turns, seeds = needed(experiment, table)
     findings = []
@@ -73,7 +75,7 @@ def describe(experiment: Experiment, table: pa.Table) -> str:
         f"{REACHED:g}, interpolated between evaluation points: median over {seeds} paired seeds with its exact 95 % "
         f"interval; {tuning(experiment)}; a rollout has four turns. Claim under test: {experiment.claim}",
         "Fewest and most turns by regime: " + "; ".join(findings) + ".",
-        *_commands(experiment),
+        *commands(experiment, "{name}", command),
     )
 
 
@@ -85,7 +87,7 @@ def needed(experiment: Experiment, table: pa.Table) -> tuple[Turns, int]:
     """
     found = turns_to_reach(current(experiment, table), REACHED)
     if not found:
-        raise NoResultsError(f"{experiment.name} has no reported runs yet: python -m benchmarks run budget")
+        raise no_reported_runs(experiment)
     regimes = [regime.name for regime in sorted(experiment.regimes, key=lambda regime: regime.axis_value)]
     turns = {
         regime: {
@@ -110,8 +112,3 @@ def _bar(axis: Any, row: int, turns: Interval, total: int) -> None:
 
 def _text(turns: Interval) -> str:
     return f"{turns.estimate:,.0f}" if math.isfinite(turns.estimate) else "more than the budget"
-
-
-def _commands(experiment: Experiment) -> tuple[str, str]:
-    quick = " --quick" * experiment.name.endswith("_quick")
-    return f"python -m benchmarks run budget{quick}", f"python -m plots budget{quick}"

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from benchmarks.aggregate import ALPHA, against, current, run_scores
 from benchmarks.experiment import BenchmarkError, Experiment, Regime
 from benchmarks.statistics import Interval, bootstrap_interval
-from plots.style import GREY, SETTINGS, caption, enumerate_names, label_ends, looks, tuning
+from plots.style import GREY, SETTINGS, caption, commands, enumerate_names, label_ends, looks, tuning
 
 COLUMNS = 3
 PANEL = 2.9
@@ -30,13 +30,15 @@ Curves = dict[str, dict[str, tuple[npt.NDArray[np.float64], list[Interval]]]]
 """Panel -> scheme -> turns and the score at each evaluation point."""
 
 
-def draw(experiment: Experiment, table: pa.Table, regime: str | None = None) -> Any:
+def draw(experiment: Experiment, table: pa.Table, regime: str | None = None, command: str | None = None) -> Any:
     """Draw one panel per environment, and their mean if there are several.
 
     Args:
         experiment: The experiment.
         table: Its gathered rows.
         regime: Name of the regime; by default the one with the largest axis value.
+        command: What made it, where that is not the command line of an experiment in ``benchmarks/experiments``;
+            an empty one is left out.
     """
     chosen = choose(experiment, regime)
     curves, seeds = learning_curves(experiment, table, chosen)
@@ -73,19 +75,21 @@ def draw(experiment: Experiment, table: pa.Table, regime: str | None = None) -> 
             fontsize=9, color=GREY,
         )  # fmt: skip
         figure.text(
-            0.1 / width, 0.12 / height, "; ".join(_commands(experiment, chosen)), color=GREY, fontsize=8,
-            family="monospace",
+            0.1 / width, 0.12 / height, "; ".join(commands(experiment, _figure(chosen), command)), color=GREY,
+            fontsize=8, family="monospace",
         )  # fmt: skip
     return figure
 
 
-def describe(experiment: Experiment, table: pa.Table, regime: str | None = None) -> str:
+def describe(experiment: Experiment, table: pa.Table, regime: str | None = None, command: str | None = None) -> str:
     """Return the caption; arguments as for `draw`."""
     chosen = choose(experiment, regime)
     curves, seeds = learning_curves(experiment, table, chosen)
     panel, by_scheme = list(curves.items())[-1]
     ends = {scheme: points[-1] for scheme, (_, points) in by_scheme.items()}
-    best, *_, worst = sorted(ends, key=lambda scheme: (-round(ends[scheme].estimate, 12), scheme))
+    ordered = sorted(ends, key=lambda scheme: (-round(ends[scheme].estimate, 12), scheme))
+    best, worst = ordered[0], ordered[-1]
+    lowest = f"; {worst} is lowest: {_cell(ends[worst])}" if len(ordered) > 1 else ""
     turns = max(float(x[-1]) for x, _ in by_scheme.values())
     start = round(float(np.mean([points[0].estimate for _, points in by_scheme.values()])), 2) + 0.0
     compared = against(run_scores(current(experiment, table)), chosen.name, "final_mean")
@@ -100,9 +104,9 @@ def describe(experiment: Experiment, table: pa.Table, regime: str | None = None)
         f"{experiment.name} ({experiment.axis}: {chosen.axis_value:g}), mean of {seeds} paired seeds with 95 % "
         f"bootstrap intervals over seeds, sampled messages on test prompts, {tuning(experiment)}.",
         f"After {turns:,.0f} turns {best} is highest ({panel}): {_cell(ends[best])}, from {start:.2f} "
-        f"before training; {worst} is lowest: {_cell(ends[worst])}."
+        f"before training{lowest}."
         f"{verdict}",
-        *_commands(experiment, chosen),
+        *commands(experiment, _figure(chosen), command),
     )
 
 
@@ -174,9 +178,6 @@ def _cell(interval: Interval) -> str:
     return f"{interval.estimate:.2f} ({interval.low:.2f} to {interval.high:.2f})"
 
 
-def _commands(experiment: Experiment, regime: Regime) -> tuple[str, str]:
-    name, quick = experiment.name.removesuffix("_quick"), " --quick" * experiment.name.endswith("_quick")
-    return (
-        f"python -m benchmarks run {name}{quick}",
-        f"python -m plots curves --experiment {name}{quick} --regime {regime.name}",
-    )
+def _figure(regime: Regime) -> str:
+    """Return the arguments of the command line that draws a regime."""
+    return f"curves --experiment {{name}} --regime {regime.name}"

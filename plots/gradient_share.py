@@ -16,19 +16,22 @@ import pyarrow.compute as pc
 from benchmarks.aggregate import current, run_scores
 from benchmarks.experiment import BenchmarkError, Experiment
 from benchmarks.statistics import Interval, bootstrap_interval
-from plots.style import GREY, SETTINGS, caption, enumerate_names, label_ends, looks
+from plots.style import GREY, SETTINGS, caption, commands, enumerate_names, label_ends, looks
 
 COLUMNS = 5
+FIGURE = "gradient_share --experiment {name}"
 Shares = dict[str, dict[str, list[Interval]]]
 """Scheme -> environment -> the share in each regime, in the order of the axis."""
 
 
-def draw(experiment: Experiment, table: pa.Table) -> Any:
+def draw(experiment: Experiment, table: pa.Table, command: str | None = None) -> Any:
     """Draw one panel per scheme, one line per environment.
 
     Args:
         experiment: The experiment.
         table: Its gathered rows, with the column ``gradient_share``.
+        command: What made it, where that is not the command line of an experiment in ``benchmarks/experiments``;
+            an empty one is left out.
     """
     shares, seeds = mean_shares(experiment, table)
     environments = list(next(iter(shares.values())))
@@ -65,12 +68,13 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
             fontsize=9, color=GREY,
         )  # fmt: skip
         figure.text(
-            0.1 / width, 0.12 / height, "; ".join(_commands(experiment)), color=GREY, fontsize=8, family="monospace"
-        )
+            0.1 / width, 0.12 / height, "; ".join(commands(experiment, FIGURE, command)), color=GREY, fontsize=8,
+            family="monospace",
+        )  # fmt: skip
     return figure
 
 
-def describe(experiment: Experiment, table: pa.Table) -> str:
+def describe(experiment: Experiment, table: pa.Table, command: str | None = None) -> str:
     """Return the caption; arguments as for `draw`."""
     shares, seeds = mean_shares(experiment, table)
     first, last = (f"{value:g}" for value in (_axis(experiment)[0], _axis(experiment)[-1]))
@@ -91,7 +95,7 @@ def describe(experiment: Experiment, table: pa.Table) -> str:
         f"Between {first} and {last} on the axis ({experiment.axis}) no environment's share moves by 0.05 or more "
         f"with {enumerate_names(steady)}. It moves most with {most}, where {top} goes from "
         f"{_cell(before)} to {_cell(after)}.",
-        *_commands(experiment),
+        *commands(experiment, FIGURE, command),
     )
 
 
@@ -155,8 +159,3 @@ def _axis(experiment: Experiment) -> list[float]:
 
 def _cell(interval: Interval) -> str:
     return f"{interval.estimate:.2f} ({interval.low:.2f} to {interval.high:.2f})"
-
-
-def _commands(experiment: Experiment) -> tuple[str, str]:
-    name, quick = experiment.name.removesuffix("_quick"), " --quick" * experiment.name.endswith("_quick")
-    return f"python -m benchmarks run {name}{quick}", f"python -m plots gradient_share --experiment {name}{quick}"

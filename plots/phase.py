@@ -17,8 +17,7 @@ import pyarrow as pa
 from benchmarks.aggregate import ALPHA, against, best_first, choose_learning_rates, current, run_scores, summarise
 from benchmarks.experiment import Experiment, Rate, spell_rate
 from benchmarks.statistics import Interval
-from benchmarks.store import NoResultsError
-from plots.style import GREY, SETTINGS, caption, enumerate_names, tuning
+from plots.style import GREY, SETTINGS, caption, commands, enumerate_names, no_reported_runs, tuning
 
 CELL_WIDTH, CELL_HEIGHT = 1.15, 0.36
 LONGEST = 34
@@ -32,8 +31,15 @@ MAP = matplotlib.colormaps["cividis"]
 """Runs from dark blue to yellow also for colour-blind readers, and in grey."""
 
 
-def draw(experiment: Experiment, table: pa.Table) -> Any:
-    """Draw the experiment from its gathered rows: mean score and, in mixtures, the worst environment."""
+def draw(experiment: Experiment, table: pa.Table, command: str | None = None) -> Any:
+    """Draw the experiment: mean score and, in mixtures, the worst environment.
+
+    Args:
+        experiment: The experiment.
+        table: Its gathered rows.
+        command: What made it, where that is not the command line of an experiment in ``benchmarks/experiments``;
+            an empty one is left out.
+    """
     scores = run_scores(current(experiment, table))
     names = [regime.name for regime in sorted(experiment.regimes, key=lambda regime: regime.axis_value)]
     cells = {name: summarise(scores, name) for name in names}
@@ -41,7 +47,7 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
     panels = ("mean", "worst") if several else ("mean",)
     schemes = best_first(*cells.values())
     if not schemes:
-        raise NoResultsError(f"{experiment.name} has no reported runs yet: python -m benchmarks run {experiment.name}")
+        raise no_reported_runs(experiment)
     rates = choose_learning_rates(experiment, table)
     seeds = len(set(scores["seed"].to_pylist()))
     labels = [_label(scheme, rates[scheme]) for scheme in schemes]
@@ -67,7 +73,8 @@ def draw(experiment: Experiment, table: pa.Table) -> Any:
         )
         figure.text(0.01, 1 - 0.46 / height, note, fontsize=8.5, color=GREY, va="top", linespacing=1.3)
         figure.text(0.01, 0.36 / height, f"columns: {experiment.axis}", color=GREY, fontsize=8.5)
-        figure.text(0.01, 0.12 / height, "; ".join(_commands(experiment)), color=GREY, fontsize=8, family="monospace")
+        footer = "; ".join(commands(experiment, "{name}", command))
+        figure.text(0.01, 0.12 / height, footer, color=GREY, fontsize=8, family="monospace")
     return figure
 
 
@@ -80,8 +87,8 @@ def _label(scheme: str, rate: Rate) -> str:
     return "\n".join(lines)
 
 
-def describe(experiment: Experiment, table: pa.Table) -> str:
-    """Return the caption of `draw`."""
+def describe(experiment: Experiment, table: pa.Table, command: str | None = None) -> str:
+    """Return the caption; arguments as for `draw`."""
     scores = run_scores(current(experiment, table))
     findings = []
     for regime in sorted(experiment.regimes, key=lambda regime: regime.axis_value):
@@ -97,13 +104,8 @@ def describe(experiment: Experiment, table: pa.Table) -> str:
         f"seeds; {tuning(experiment)}. Claim under test: {experiment.claim}",
         "Highest mean by regime, and what is not distinguishable from it (paired t-test, Holm, 5 %): "
         + ("; ".join(findings) + "." if findings else "too few seeds for a comparison."),
-        *_commands(experiment),
+        *commands(experiment, "{name}", command),
     )
-
-
-def _commands(experiment: Experiment) -> tuple[str, str]:
-    name = experiment.name.removesuffix("_quick") + " --quick" * experiment.name.endswith("_quick")
-    return f"python -m benchmarks run {name}", f"python -m plots {name}"
 
 
 def _readable(background: Sequence[float]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 
-from benchmarks import store
+from benchmarks import experiments, store
 from benchmarks.experiment import Experiment
 
 matplotlib.use("Agg")
@@ -26,6 +26,8 @@ COLOURS = (BLUE, VERMILION, GREEN, PURPLE, "#B57A00", "#3A9BD9", "#332288", GREY
 """For lines without a kind; the last ones of Okabe and Ito and of Tol, dark enough on white."""
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
 MARKERS = ("o", "s", "^")
+NUMBERS = "python -m benchmarks run "
+FIGURE = "python -m plots "
 
 SETTINGS = {
     "font.size": 9,
@@ -124,17 +126,41 @@ def label_ends(
         )  # fmt: skip
 
 
-def caption(shown: str, finding: str, numbers: str, figure: str) -> str:
+def caption(shown: str, finding: str, *commands: str) -> str:
     """Compose the text beside a figure.
 
     Args:
         shown: What is drawn, of how many seeds or samples.
         finding: What is seen, from the data.
-        numbers: The command that made the numbers.
-        figure: The command that draws them.
+        *commands: The command that made the numbers and the one that draws them, or one for both, or none.
     """
     body = "\n\n".join(textwrap.fill(text, 100, break_on_hyphens=False) for text in (shown, finding))
-    return f"{body}\n\nNumbers: {numbers}\nFigure: {figure}\n"
+    labels = ("Numbers", "Figure") if len(commands) == 2 else ("Numbers and figure",)
+    lines = [f"{label}: {command}\n" for label, command in zip(labels, commands, strict=False)]
+    return f"{body}\n" + "".join(["\n", *lines] if lines else [])
+
+
+def commands(experiment: Experiment, figure: str, command: str | None = None) -> tuple[str, ...]:
+    """Return what made a figure of an experiment: nothing, one command, or that of its numbers and its own.
+
+    Args:
+        experiment: The experiment.
+        figure: Arguments of ``python -m plots``, with ``{name}`` where the name of the experiment belongs.
+        command: Returned in place of the others; an empty one leaves them out. None takes the command lines of
+            an experiment in ``benchmarks/experiments``; any other experiment has none.
+    """
+    if command is not None:
+        return (command,) if command else ()
+    name, quick = experiment.name.removesuffix("_quick"), " --quick" * experiment.name.endswith("_quick")
+    if name not in experiments.names():
+        return ()
+    return f"{NUMBERS}{name}{quick}", FIGURE + figure.format(name=f"{name}{quick}")
+
+
+def no_reported_runs(experiment: Experiment) -> store.NoResultsError:
+    """Return the error that an experiment has tuning runs at most, with the command that makes the others."""
+    made = "".join(f": {command}" for command in commands(experiment, "")[:1])
+    return store.NoResultsError(f"{experiment.name} has no reported runs yet{made}")
 
 
 def enumerate_names(names: Sequence[str]) -> str:
@@ -144,6 +170,8 @@ def enumerate_names(names: Sequence[str]) -> str:
 
 def tuning(experiment: Experiment) -> str:
     """Say what has a learning rate of its own."""
+    if len(experiment.learning_rates) == 1:
+        return f"one learning rate for all schemes, {experiment.learning_rates[0]:g}"
     return "learning rate tuned per scheme" + (" and regime" if experiment.rate_per_regime else "")
 
 

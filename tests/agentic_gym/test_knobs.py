@@ -62,6 +62,35 @@ def test_wrong_values_by_family(family: str, knobs: dict[str, Any], message: str
         agentic_gym.AgenticVectorEnv(family=family, **knobs)
 
 
+@pytest.mark.parametrize(
+    ("family", "meant"),
+    [
+        ("SearchHard", "'agentic_gym/SearchHard-v0' or "),
+        ("searchhard-v0", "'agentic_gym/SearchHard-v0' or "),
+        ("agentic_gym/HouseholdLnog-v0", "'agentic_gym/HouseholdLong-v0'"),
+        ("agentic_gym/Reason", "'Reason'"),
+        ("Reason-v0", "'Reason'"),
+        ("Chian", "'Chain'"),
+        (["Chain"], "'Chain'"),
+        ("xyz", ""),
+    ],
+)
+def test_unknown_families_name_the_nearest(family: Any, meant: str) -> None:
+    with pytest.raises(ValueError, match=r"or one of agentic_gym.IDS, such as 'agentic_gym/SearchHard-v0'\.") as error:
+        agentic_gym.AgenticVectorEnv(2, family)
+    assert f" Did you mean {meant}" in str(error.value) if meant else "Did you mean" not in str(error.value)
+
+
+def test_the_family_that_nobody_named_is_said_to_be_the_default() -> None:
+    for make in (agentic_gym.AgenticVectorEnv, agentic_gym.AgenticEnv):
+        with pytest.raises(TypeError, match=r"\['id'\].* No family is given, so Chain is made: family= takes .*an id"):
+            make(id="agentic_gym/Search-v0")
+        with pytest.raises(TypeError, match=r"\['id'\]") as error:
+            make(family="Chain", id="agentic_gym/Search-v0")
+        assert "No family is given" not in str(error.value)
+        assert make().environment_names == ("Chain",)
+
+
 @pytest.mark.parametrize("family", [*FAMILIES, "Mixture"])
 def test_unknown_knobs_name_the_allowed_ones(family: str) -> None:
     with pytest.raises(TypeError, match=r"has no argument \['reward_scales'\]: allowed are .*'reward_scale'") as error:
@@ -122,6 +151,7 @@ def test_open_ranges_read_plainly() -> None:
 
 def test_near_names_are_suggested() -> None:
     assert did_you_mean("GRPO", ["erpo", "grpo", "other"]).startswith(" Did you mean 'grpo'")
+    assert did_you_mean("grop", ["grpo", "other"], {"grpo": "the/grpo"}) == " Did you mean 'the/grpo'?"
     assert did_you_mean("xyz", ["grpo"]) == did_you_mean(None, ["grpo"]) == ""
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from agentic_gym import AgenticVectorEnv
 from agentic_gym.families import FAMILIES
-from agentic_gym.mixture import Mixture, preset
+from agentic_gym.mixture import Mixture, make_family, preset
 
 NAMES = ["ChainShort", "Database", "Search", "ChainLong"]
 
@@ -148,10 +148,13 @@ def test_spread() -> None:
         ({"environments": [{}]}, ValueError, "must be a list of dictionaries with a 'family'"),
         ({"environments": ["Chain"]}, ValueError, "must be a list of dictionaries with a 'family'"),
         ({"environments": [{"family": "Mixture"}]}, ValueError, "a Mixture may not contain a Mixture"),
+        ({"environments": [{"family": "agentic_gym/Mixture-v0"}]}, ValueError, "a Mixture may not contain a Mixture"),
         ({"environments": [{"family": "Chain"}] * 2}, ValueError, "must be unique"),
         ({"environments": [{"family": "Chain"}], "preset": "matched"}, ValueError, "not both"),
         ({"environments": [{"family": "Chain"}], "spread": 2.0}, ValueError, "not both"),
         ({"environments": [{"family": "Cain"}]}, ValueError, "family='Cain' is not allowed: .*mean 'Chain'"),
+        # A mixture is no choice here.
+        ({"environments": [{"family": "Mixtur"}]}, ValueError, r"'Report', 'Chain'\], or one of .*-v0'\.$"),
         ({"environments": [{"family": "Chain", "weight": 0}]}, ValueError, "weight=0 is not allowed"),
         ({"environments": [{"family": "Chain", "weight": 1.5}]}, ValueError, "weight=1.5 is not allowed"),
         ({"preset": "frequency", "num_prompts": 3}, ValueError, "num_prompts of ChainShort=3 is not allowed"),
@@ -173,3 +176,14 @@ def test_arguments_are_not_changed() -> None:
     before = [dict(member) for member in environments]
     engine = AgenticVectorEnv(2, family="Mixture", environments=environments)
     assert environments == before and engine.clone(3, "Disabled").environment_names == ("x", "Search")
+
+
+def test_ids_among_the_environments() -> None:
+    """They stand for their family and knobs; those beside them win, and those of all environments over both."""
+    environments = [{"family": "agentic_gym/SearchHard-v0", "entities": 9}, {"family": "Search"}]
+    mixture = Mixture(environments=environments)
+    assert mixture.environment_names == ("SearchHard-v0", "Search")
+    hard = make_family("agentic_gym/SearchHard-v0", entities=9)
+    assert (mixture.members[0].depth, mixture.members[0].n_features) == (5, hard.n_features)
+    assert mixture.members[0].n_features != make_family("agentic_gym/SearchHard-v0").n_features
+    assert [member.depth for member in Mixture(environments=environments, depth=2).members] == [2, 2]

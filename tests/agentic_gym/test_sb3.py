@@ -12,6 +12,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecMonitor
 
+from agentic_gym import IDS
 from agentic_gym.families import FAMILIES
 from agentic_gym.sb3 import AgenticVecEnv
 
@@ -52,6 +53,23 @@ def test_equals_sb3_own_vec_env(family: str) -> None:
     assert ends >= 8
     ours.close()
     theirs.close()
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_an_id_stands_for_its_family_and_knobs(env_id: str) -> None:
+    ours, theirs = AgenticVecEnv(2, env_id, slip=0.2), make_vec_env(env_id, n_envs=2, env_kwargs={"slip": 0.2})
+    ours.seed(1), theirs.seed(1)
+    for _ in range(4):
+        np.testing.assert_array_equal(ours.reset(), theirs.reset())
+    assert all(member.knobs.slip == 0.2 for member in ours.engine.family.members)
+    ours.seed(2)
+    first, clone = ours.reset(), ours.engine.clone(2, "Disabled")
+    np.testing.assert_array_equal(first, clone.reset(seed=2)[0])
+
+
+def test_knobs_win_over_those_of_an_id() -> None:
+    assert AgenticVecEnv(2, family="agentic_gym/SearchHard-v0", depth=3).engine.family.members[0].depth == 3
+    assert AgenticVecEnv(2, "Reason").get_attr("environment_names") == [("Reason",)] * 2
 
 
 def test_seeds_and_options_hold_for_one_reset() -> None:

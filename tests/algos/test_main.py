@@ -5,6 +5,7 @@ import functools
 import json
 import subprocess
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from algos import RECIPES, Recipe, RolloutBatch, Scheme, advantages, make_scheme, parts, register_recipe
 from algos import explain as about
-from algos.__main__ import _interval, main
+from algos.__main__ import _cell, _interval, main
 from algos.docstrings import meanings
 from algos.example import _anything, example_columns, meaning_of_columns, worked_example
 from algos.scheme import FIELDS, PART_FIELDS
@@ -113,6 +114,21 @@ def test_every_recipe_is_explained(name, printed):
         assert chosen.name == "none" or about.first_line(chosen.function).replace("``", "") in out
     columns = out[out.index("a worked example") :].splitlines()[2]
     assert all(need in columns for need in recipe.scheme.needs if need in meaning_of_columns())
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+@pytest.mark.parametrize("name", RECIPES)
+def test_no_explanation_is_cut_in_a_terminal(name, width, printed, monkeypatch):
+    terminal = functools.partial(Console, force_terminal=True, width=width, color_system=None)
+    monkeypatch.setattr("agentic_gym.console.Console", terminal)
+    out = printed("explain", name)
+    assert "…" not in out and max(map(len, out.splitlines())) <= width
+    # Numbers are whole: what a cell takes from line to line is divided at spaces only.
+    words = Counter(out[out.index("a worked example") :].replace("│", " ").split())
+    rows = [{k: v for k, v in row.items() if "clip" not in k} for row in worked_example(RECIPES[name].scheme)["rows"]]
+    assert Counter(word for row in rows for value in row.values() for word in _cell(value).split()) <= words
+    parts_in_use = out.partition("parts in use")[2].replace("│", " ").split()
+    assert {chosen.name for chosen in RECIPES[name].scheme.parts} - {"none"} <= set(parts_in_use)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -232,7 +248,9 @@ def test_allowed_values():
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["explain", "erop"], "Near it: erpo"),
+        (["explain", "erop"], "Did you mean 'erpo'"),
+        (["explain", "GRPO"], "Did you mean 'grpo'"),
+        (["explain", "GRPO:eps=0"], "Did you mean 'grpo'"),
         (["explain", "xxxxxxxx"], "`python -m algos schemes` lists them"),
         (["explain", "grpo:scale=wide"], "scale='wide' is not allowed"),
         (["explain", "grpo:height=1"], "['height'] are not fields"),

@@ -10,9 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import __main__ as command_line
 from benchmarks import experiment as module
 from benchmarks import experiments
-from benchmarks.experiment import Budget, Experiment, Regime, RunConfig, canonical, rates_in, run_id, spell_rate
+from benchmarks.experiment import (
+    BenchmarkError,
+    Budget,
+    Experiment,
+    Regime,
+    RunConfig,
+    canonical,
+    rates_in,
+    run_id,
+    spell_rate,
+)
 
 BUDGET: dict[str, Any] = {
     "total_turns": 1000,
@@ -217,7 +228,7 @@ def test_regime_does_not_follow_later_changes_and_pickles() -> None:
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of experiment modules beside the real ones."""
     monkeypatch.setattr(experiments, "__path__", [*experiments.__path__, str(tmp_path)])
-    for name in ("fake_one", "fake_two"):
+    for name in ("fake_one", "fake_two", "fake_three"):
         monkeypatch.delitem(sys.modules, f"benchmarks.experiments.{name}", raising=False)
     source = f"""
 from benchmarks.experiment import Budget, Experiment, Regime
@@ -230,6 +241,7 @@ QUICK = make("fake_one_quick")
 """
     (tmp_path / "fake_one.py").write_text(source)
     (tmp_path / "fake_two.py").write_text("EXPERIMENT = None")
+    (tmp_path / "fake_three.py").write_text("from benchmarks.experiments.fake_one import EXPERIMENT")
     (tmp_path / "_helper.py").write_text("")
     return tmp_path
 
@@ -244,10 +256,26 @@ def test_registry_loads_by_name() -> None:
 
 @pytest.mark.usefixtures("registry")
 def test_registry_refuses() -> None:
-    with pytest.raises(ValueError, match=r"must be one of .*'fake_one', 'fake_two'.*Got 'nonsense'"):
+    with pytest.raises(ValueError, match=r"must be one of .*'fake_one', 'fake_three', 'fake_two'.*Got 'nonsense'"):
         experiments.load("nonsense")
-    with pytest.raises(TypeError, match=r"fake_two.EXPERIMENT must be an Experiment named 'fake_two'"):
+    with pytest.raises(BenchmarkError, match=r"fake_two.EXPERIMENT must be an Experiment named 'fake_two'. Got None"):
         experiments.load("fake_two")
+    with pytest.raises(BenchmarkError, match=r"fake_three.EXPERIMENT must be .* Got one named 'fake_one'"):
+        experiments.load("fake_three")
+
+
+@pytest.mark.usefixtures("registry")
+def test_the_small_version_is_optional(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert set(experiments.names()) - set(experiments.names(quick=True)) == {"fake_two", "fake_three"}
+    with pytest.raises(BenchmarkError, match=r"'quick' is for .*'fake_one'.*Got 'fake_two': .*fake_two has no QUICK"):
+        experiments.load("fake_two", quick=True)
+    for command in ("run", "table", "status"):
+        assert command_line.main([command, "fake_two", "--quick", "--root", str(tmp_path)]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("error: 'quick' is for experiments with a small version") and "Traceback" not in err
+    # What is asked of all of them leaves the others out.
+    assert command_line.main(["status", "--quick", "--root", str(tmp_path)]) == 0
+    assert "fake_one_quick" in (out := capsys.readouterr().out) and "fake_two" not in out
 
 
 def test_shipped_experiments_load() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -260,7 +261,7 @@ def shipped(monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
     """Two experiments as if they were shipped, and a training function."""
     known = {"fine": make(("good", "other"), log, name="fine"), "bad": make(("fails",), log, name="bad")}
     known["fine_quick"] = make(("good",), log, seeds=1, name="fine_quick")
-    monkeypatch.setattr(experiments, "names", lambda: ("bad", "fine"))
+    monkeypatch.setattr(experiments, "names", lambda quick=False: ("fine",) if quick else ("bad", "fine"))
 
     def load(name: str, quick: bool = False) -> Experiment:
         if name not in known:
@@ -310,11 +311,51 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fine.parquet", "log.txt", "runs"]
 
 
+OWN_PARTS = """
+from algos.parts import part
+
+
+@part("weights", "length_damp", source="a test")
+def length_damp(scheme, advantage, table):
+    return 0.5 * advantage
+"""
+OWN = """
+import own_parts
+
+from benchmarks.experiment import Budget, Experiment, Regime
+
+EXPERIMENT = Experiment(
+    "own", "Does it?", "It does.", (Regime("r", "agentic_gym/Chain-v0", {"options": 2, "depth": 1}, 1.0),),
+    ("grpo:weights=length_damp",), (0, 1, 2, 3), (), (1e-3,), Budget(64, 4, 4, 1, 1, 1, 4, 0.0), "none", "mean",
+)
+"""
+
+
+def test_workers_know_the_parts_that_the_module_of_an_experiment_registers(tmp_path: Path) -> None:
+    # Workers read the package anew, so the module lies in a copy of it.
+    shutil.copytree(REPOSITORY / "benchmarks", tmp_path / "benchmarks", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "benchmarks" / "experiments" / "own.py").write_text(OWN)
+    (tmp_path / "own_parts.py").write_text(OWN_PARTS)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "run", "own", "--jobs", "2", "--root", str(tmp_path / "results")],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)])},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "own report: 4 trained, 0 already finished" in done.stderr
+
+
 @pytest.mark.usefixtures("shipped")
 def test_command_line_runs_all_experiments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One that fails does not keep the others from running."""
     assert command_line.main(("run", "all", "--jobs", "1", "--root", str(tmp_path))) == 1
     assert "fine report: 8 trained, 0 already finished" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("shipped")
+def test_all_small_versions_are_those_that_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(("run", "all", "--quick", "--jobs", "1", "--root", str(tmp_path))) == 0
+    assert "fine_quick report: 2 trained, 0 already finished" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("shipped")

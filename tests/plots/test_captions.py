@@ -1,5 +1,6 @@
 """Every figure has a caption, written next to it."""
 
+import dataclasses
 import importlib
 import json
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import plots.__main__ as command
-from benchmarks import store
+from benchmarks import experiments, store
 from benchmarks.experiment import BenchmarkError
 from plots import claims, credit_by_turn, microscope, style, surrogates
 
@@ -49,6 +50,44 @@ def test_every_figure_is_described():
         assert all(callable(getattr(importlib.import_module(f"plots.{name}"), function)) for function in functions)
 
 
+def test_captions_with_one_command_or_none():
+    assert style.caption("Shown.", "Seen.", "python compare.py") == (
+        "Shown.\n\nSeen.\n\nNumbers and figure: python compare.py\n"
+    )
+    assert style.caption("Shown.", "Seen.") == "Shown.\n\nSeen.\n"
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({}, "learning rate tuned per scheme"),
+        ({"rate_per_regime": True}, "learning rate tuned per scheme and regime"),
+        ({"learning_rates": (0.001,), "tuning_seeds": ()}, "one learning rate for all schemes, 0.001"),
+        (
+            {"learning_rates": (0.001,), "tuning_seeds": (), "rate_per_regime": True},
+            "one learning rate for all schemes, 0.001",
+        ),
+    ],
+)
+def test_what_is_said_of_tuning_is_true(changed, text):
+    assert style.tuning(dataclasses.replace(experiments.load("scale_mismatch"), **changed)) == text
+
+
+def test_commands_are_those_of_the_command_line_or_the_given_one():
+    quick = experiments.load("levels", quick=True)
+    ran = "python -m benchmarks run levels --quick"
+    assert style.commands(quick, "{name}") == (ran, "python -m plots levels --quick")
+    assert style.commands(quick, "curves --experiment {name} --regime r") == (
+        ran, "python -m plots curves --experiment levels --quick --regime r",
+    )  # fmt: skip
+    assert style.commands(quick, "{name}", "python compare.py") == ("python compare.py",)
+    assert style.commands(quick, "{name}", "") == ()
+    # No command line can run an experiment that is kept in a script.
+    own = dataclasses.replace(quick, name="mine")
+    assert style.commands(own, "{name}") == ()
+    assert style.commands(own, "{name}", "python mine.py") == ("python mine.py",)
+
+
 @pytest.mark.parametrize(("names", "joined"), [([], "none"), (["a"], "a"), (["a", "b", "c"], "a, b and c")])
 def test_names_are_joined(names, joined):
     assert style.enumerate_names(names) == joined
@@ -86,6 +125,19 @@ def test_figures_of_other_results_leave_the_repository_alone(tmp_path, monkeypat
     written = {path.relative_to(tmp_path / "fresh") for path in (tmp_path / "fresh" / "plots").rglob("*.*")}
     assert {path.as_posix() for path in written} == {f"plots/figures/{name}.{end}" for end in ("png", "svg", "txt")}
     assert not (tmp_path / "repository").exists()
+
+
+def test_figures_go_to_the_folder_that_is_asked_for(tmp_path, monkeypatch, capsys, document):
+    monkeypatch.setattr(style, "FIGURES", tmp_path / "repository")
+    root, out = tmp_path / "fresh" / "results", tmp_path / "new" / "figures"
+    root.mkdir(parents=True)
+    (root / "credit.json").write_text(json.dumps(document))
+    assert command.run(["credit_by_turn", "--root", str(root), "--out", str(out)]) == 0
+    assert capsys.readouterr().out.startswith(f"{out / 'credit_by_turn.png'}\n")
+    assert sorted(path.name for path in out.iterdir()) == [f"credit_by_turn.{end}" for end in ("png", "svg", "txt")]
+    assert command.run(["all", "--root", str(root), "--out", str(out)]) == 0
+    assert {path.stem for path in out.glob("*.png")} == {"credit_by_turn", *command.SUITE}
+    assert not (tmp_path / "repository").exists() and not (tmp_path / "fresh" / "plots").exists()
 
 
 def test_the_default_root_keeps_the_figures_of_the_repository(tmp_path, monkeypatch):

@@ -89,6 +89,23 @@ def test_the_caption_names_the_best_scheme_and_the_commands(experiment):
     assert "Figure: python -m plots curves --experiment scale_mismatch --quick" in text
 
 
+def test_one_scheme_is_not_both_highest_and_lowest(experiment):
+    alone = dataclasses.replace(experiment, name="mine", schemes=experiment.schemes[:1])
+    text = " ".join(curves.describe(alone, rows(alone, by_scheme(alone))).split())
+    assert f"{alone.schemes[0]} is highest" in text and "lowest" not in text
+    assert text.endswith("before training.")
+
+
+@pytest.mark.parametrize("module", [curves, gradient_share])
+def test_a_script_can_say_what_made_its_figure(experiment, module):
+    own = dataclasses.replace(experiment, name="mine")
+    table = rows(own, by_scheme(own))
+    for command in (None, "python mine.py"):
+        words = [text.get_text() for text in module.draw(own, table, command=command).texts]
+        words.append(module.describe(own, table, command=command))
+        assert [("python" in word) for word in words].count(True) == (2 if command else 0)
+
+
 def test_an_unknown_regime_says_which_there_are(experiment):
     with pytest.raises(BenchmarkError, match="must be one of"):
         curves.choose(experiment, "nothing")

@@ -1,5 +1,6 @@
 """Figures are drawn from results alone; these are synthetic."""
 
+import dataclasses
 import itertools
 import subprocess
 import sys
@@ -9,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from benchmarks import experiments, store
-from benchmarks.experiment import run_id
-from plots import scale_mismatch, style
+from benchmarks.experiment import BenchmarkError, run_id
+from plots import curves, phase, scale_mismatch, style
 from plots.__main__ import NAMES, run
 
 
@@ -59,6 +60,74 @@ def test_every_recipe_of_the_experiment_has_a_colour():
     assert shown == set(experiments.load("scale_mismatch").schemes)
 
 
+def own(experiment, schemes):
+    return dataclasses.replace(experiment, name="mine", schemes=schemes)
+
+
+def test_schemes_that_are_not_sorted_are_drawn_and_absent_ones_are_not_explained():
+    many = tuple(f"grpo:clip_low=0.0{digit}" for digit in range(1, 9))
+    experiment = own(experiments.load("scale_mismatch", quick=True), ("rloo", "grpo", *many))
+    figure = scale_mismatch.draw(experiment, synthetic_rows(experiment))
+    for axis in figure.axes:
+        assert {text.get_text() for text in axis.texts} == set(experiment.schemes)
+    words = [text.get_text() for text in figure.texts]
+    kinds = ["no scale", "scale of the prompt or environment", scale_mismatch.OTHER]
+    assert [word for word in words if word in (*scale_mismatch.KINDS, scale_mismatch.OTHER)] == kinds
+    # The sign in the legend is the marker of the line, also for the ninth.
+    assert "rloo ●" in words and "grpo ●" in words
+    others = words[words.index(scale_mismatch.OTHER) + 1].split(", ")
+    assert [entry.split(" ")[0] for entry in others] == list(many)
+    drawn = [container.lines[0].get_marker() for container in figure.axes[0].containers]
+    assert drawn == ["o", "o", *(list(scale_mismatch.MARKERS) * 2)[: len(many)]]
+    assert [entry.split(" ")[1] for entry in others] == [scale_mismatch.MARKERS[marker] for marker in drawn[2:]]
+
+
+def test_the_figure_of_a_script_names_no_command_that_cannot_run_it():
+    experiment = own(experiments.load("scale_mismatch", quick=True), ("rloo", "grpo"))
+    rows = synthetic_rows(experiment)
+    for module in (scale_mismatch, phase, curves):
+        without = [text.get_text() for text in module.draw(experiment, rows).texts]
+        assert not any("python" in text for text in [*without, module.describe(experiment, rows)]), module
+        given = module.draw(experiment, rows, command="python mine.py")
+        assert "python mine.py" in [text.get_text() for text in given.texts]
+        text = module.describe(experiment, rows, command="python mine.py")
+        assert text.endswith("\n\nNumbers and figure: python mine.py\n")
+
+
+def test_a_sweep_cut_short_shows_what_there_is():
+    experiment = own(experiments.load("scale_mismatch", quick=True), ("rloo", "grpo", "erpo"))
+    rows = synthetic_rows(experiment).to_pylist()
+    last = max(regime.axis_value for regime in experiment.regimes)
+    left = [row for row in rows if row["scheme"] == "rloo" or (row["scheme"] == "grpo" and row["axis_value"] < last)]
+    figure = scale_mismatch.draw(experiment, pa.Table.from_pylist(left))
+    assert all({text.get_text() for text in axis.texts} == {"rloo", "grpo"} for axis in figure.axes)
+
+
+def test_the_scale_figure_refuses_what_its_texts_do_not_hold_for():
+    experiment = experiments.load("scale_mismatch", quick=True)
+    rows = synthetic_rows(experiment)
+    for change in ({"axis_value": 3.0}, {"env_kwargs": {"preset": "noise", "spread": 1.0}}):
+        other = dataclasses.replace(
+            experiment, regimes=(dataclasses.replace(experiment.regimes[0], **change), *experiment.regimes[1:])
+        )
+        with pytest.raises(BenchmarkError, match=r"must have regimes with preset='scale'.*Got 'spread-1'"):
+            scale_mismatch.draw(other, rows)
+    made = r"scale_mismatch_quick has no reported runs yet: python -m benchmarks run scale_mismatch --quick$"
+    for module in (scale_mismatch, phase):
+        with pytest.raises(store.NoResultsError, match=made):
+            module.draw(experiment, rows.slice(0, 0))
+        with pytest.raises(store.NoResultsError, match=r"mine has no reported runs yet$"):
+            module.draw(own(experiment, ("rloo",)), rows.slice(0, 0))
+
+
+@pytest.mark.parametrize(("quick", "said"), [(True, "one learning rate for all schemes, 0.001"), (False, "tuned per")])
+def test_captions_say_how_learning_rates_were_chosen(quick, said, monkeypatch):
+    experiment = experiments.load("scale_mismatch", quick)
+    monkeypatch.setattr(scale_mismatch, "current", lambda experiment, table: table)
+    text = " ".join(scale_mismatch.describe(experiment, synthetic_rows(experiment)).split())
+    assert said in text and ("tuned" in text) is not quick
+
+
 def test_labels_are_moved_apart_and_keep_their_order():
     heights = {"a": 0.5, "b": 0.5, "c": 0.51, "d": 0.99, "e": 0.0}
     placed = style.spread_labels(heights, 0.1, 0.0, 1.0)
@@ -76,6 +145,16 @@ def test_labels_are_moved_apart_and_keep_their_order():
         (["credit_by_turn"], "cannot read"),
         (["microscope"], "KeyError('seen')"),
         (["levels"], "cannot read"),
+        (
+            ["all", "--experiment", "depth"],
+            "'experiment' is for ['curves', 'gradient_share'] only. Got 'depth' with 'all'",
+        ),
+        (["scale_mismatch", "--experiment", "depth"], "Got 'depth' with 'scale_mismatch'"),
+        (["scale_mismatch", "--regime", "spread-1"], "'regime' is for ['curves'] only. Got 'spread-1'"),
+        (["gradient_share", "--regime", "spread-1000"], "'regime' is for ['curves'] only."),
+        (["decision", "--quick"], "Got True with 'decision'"),
+        (["microscope", "--quick"], "'quick' is for ['all', 'aggregation', "),
+        (["surrogates", "--quick"], "Got True with 'surrogates'"),
     ],
 )
 def test_command_line_errors_are_one_line(tmp_path, capsys, arguments, words):
