@@ -142,10 +142,14 @@ def test_examples_run(path, capsys, tmp_path, monkeypatch):
 
 def test_own_rollouts_get_the_credit_that_is_printed():
     """The README's example says in a comment what credit its turns get."""
-    (code,) = [code for _, code in BLOCK.findall((ROOT / "README.md").read_text("utf-8")) if "policy_loss(" in code]
+    code, parts = [code for _, code in BLOCK.findall((ROOT / "README.md").read_text("utf-8")) if "policy_loss(" in code]
     scope = {}
     exec(code, scope)
     (printed,) = re.findall(r"# \(turns,\): (.*)", code)
     np.testing.assert_allclose(scope["credit"], [float(number) for number in printed.split(",")], atol=5e-4)
     mask = np.asarray(scope["batch"].token_mask)
-    assert ((scope["log_prob"].grad.numpy() != 0) == mask).all()
+    whole = scope["log_prob"].grad.numpy().copy()
+    assert ((whole != 0) == mask).all()
+    # The micro-batches add the gradient once more.
+    exec(parts, scope)
+    np.testing.assert_allclose(scope["log_prob"].grad.numpy(), 2 * whole, rtol=1e-6)
